@@ -79,12 +79,12 @@ class RecBench(Bench):
 
     def clicks(self, examples: int = 0, *, seed: int = 1, form: str = "slots") -> Path:
         """A folder of generated clicks, as slot text or tsv; what is there is kept."""
-        from paddock.data.generate.write import Wanted, generate
+        from paddock.data.generate.write import GenerateRequest, generate
 
         count = examples or self.examples
         folder = DATA / f"criteo-{form}-{count}-{seed}"
         if not (folder / "manifest.json").exists():
-            wanted = Wanted("criteo", folder, count, FILES, seed, VOCABULARY, form)
+            wanted = GenerateRequest("criteo", folder, count, FILES, seed, VOCABULARY, form)
             generate(wanted, lambda done, whole: None)
         return folder
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddock.data.files import find_files
-from paddock.data.split import Wanted, split
+from paddock.data.split import SplitRequest, split
 
 SPLIT_COUNT = 3
 GRAM = 5
@@ -65,7 +65,9 @@ def main() -> None:
         whole = workspace / f"{name}.txt"
         with whole.open("w") as out:
             out.writelines(grams(part, words))
-        shards = Wanted(find_files([whole]), options.split_count, workspace / f"{name}_data_dir")
+        shards = SplitRequest(
+            find_files([whole]), options.split_count, workspace / f"{name}_data_dir"
+        )
         split(shards, lambda done, of: None)
     print(f"{len(words)} words, {len(train)} sentences to learn from, {len(test)} to test")
 

@@ -20,8 +20,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from paddock.data import dispatch_words as w
-from paddock.data.dispatch import Dispatch
+from paddock.data.dispatch import messages
+from paddock.data.dispatch.state import Dispatch
 from transcript import replayed
 
 
@@ -36,7 +36,7 @@ class Story:
     def __init__(self, words: list[str]) -> None:
         assert words.pop(0) == "dispatch"
         given: dict[str, Any] = {name: int(n) for name, n in (word.split("=") for word in words)}
-        self.plan = w.Plan(**{"digest": "data", "seed": None, **given})
+        self.plan = messages.PassPlan(**{"digest": "data", "seed": None, **given})
         self.notes: dict[str, Any] = {}
         self.saved = "{}"
         self.serial = 0
@@ -50,8 +50,8 @@ class Story:
         elif what in ("restart", "rollback"):
             if what == "rollback":
                 # As the servers' log goes on where it is, so do the numbers of leases.
-                assert self.dispatch.course is not None
-                self.serial = self.dispatch.course.next
+                assert self.dispatch.pass_state is not None
+                self.serial = self.dispatch.pass_state.next
                 self.notes = json.loads(self.saved)
             self.dispatch = Dispatch(self.notes, self.serial)
         else:
@@ -74,7 +74,7 @@ class Story:
         if not facts:
             return "nothing is known"
         held = [
-            f"{number}.{worker.life}{' gone' * worker.is_gone}: "
+            f"{number}.{worker.incarnation}{' gone' * worker.is_gone}: "
             + " ".join(lease_text(lease) for lease in worker.leases)
             for number, worker in self.dispatch.holders()
         ]
@@ -89,34 +89,34 @@ class Story:
         return "; ".join(parts)
 
 
-def lease_text(lease: w.Lease) -> str:
+def lease_text(lease: messages.ChunkLease) -> str:
     """A lease: number=chunk, and what is special."""
     text = f"{lease.number}={lease.chunk}"
     return text + f"@{lease.start}" * bool(lease.start) + " alone" * lease.alone
 
 
-def event(plan: w.Plan, what: str, words: list[str]) -> w.Event:
+def event(plan: messages.PassPlan, what: str, words: list[str]) -> messages.Event:
     """The event of a command."""
     who = words.pop(0)
-    worker, _, life = who.partition(".")
+    worker, _, incarnation = who.partition(".")
     if what == "gone":
-        return w.Gone(int(worker))
-    place = (int(worker), int(life))
+        return messages.WorkerLost(int(worker))
+    place = (int(worker), int(incarnation))
     options = dict(word.split("=") for word in words if "=" in word)
     words = [word for word in words if "=" not in word]
     if what == "begin":
-        given = w.Plan(**{**{n: getattr(plan, n) for n in plan.__slots__}, **options})
-        return w.Begin(*place, given, seen(words))
+        given = messages.PassPlan(**{**{n: getattr(plan, n) for n in plan.__slots__}, **options})
+        return messages.RegisterWorker(*place, given, seen(words))
     if what == "leave":
-        return w.Leave(*place, seen(words))
+        return messages.ReleaseChunks(*place, seen(words))
     if what == "found":
         found = {int(n): tuple(map(int, r.split("-"))) for n, r in (x.split(":") for x in words)}
-        return w.Found(*place, found)  # type: ignore[arg-type]  # two of each
+        return messages.ProgressReport(*place, found)  # type: ignore[arg-type]  # two of each
     assert what == "turn", what
     pass_ = int(words.pop(0))
     digest = options.get("digest", plan.digest)
     reports = tuple(report(word) for word in words)
-    return w.Turn(*place, digest, pass_, reports, int(options.get("hold", 1)))
+    return messages.Poll(*place, digest, pass_, reports, int(options.get("hold", 1)))
 
 
 def seen(words: list[str]) -> dict[int, int]:
@@ -124,25 +124,27 @@ def seen(words: list[str]) -> dict[int, int]:
     return {int(number): int(records) for number, records in (word.split(":") for word in words)}
 
 
-def report(word: str) -> w.Report:
+def report(word: str) -> messages.LeaseResult:
     """done:lease:records, or failed:lease:records."""
     what, number, records = word.split(":")
-    return w.Report(int(number), int(records), "" if what == "done" else "bad line")
+    return messages.LeaseResult(int(number), int(records), "" if what == "done" else "bad line")
 
 
-def shown(reply: w.Reply) -> str:
+def shown(reply: messages.Reply) -> str:
     """The reply on a line."""
     name = "  " + type(reply).__name__
-    if isinstance(reply, w.Granted):
+    if isinstance(reply, messages.Granted):
         leases = " ".join(lease_text(lease) for lease in reply.leases)
-        return f"{name} {leases}".rstrip() + " over" * reply.is_over + " robbed" * reply.is_robbed
-    if isinstance(reply, w.Wait):
+        return (
+            f"{name} {leases}".rstrip() + " over" * reply.is_over + " robbed" * reply.leases_revoked
+        )
+    if isinstance(reply, messages.Wait):
         return f"{name} for {' '.join(map(str, reply.holders))}"
-    if isinstance(reply, w.Ask):
-        return f"{name} for {reply.worker}.{reply.life}"
-    if isinstance(reply, w.Over):
+    if isinstance(reply, messages.AskProgress):
+        return f"{name} for {reply.worker}.{reply.incarnation}"
+    if isinstance(reply, messages.Over):
         return name + " last" * reply.is_last
-    if isinstance(reply, w.Failed):
+    if isinstance(reply, messages.Failed):
         where = ", ".join(f"chunk {one.chunk}@{one.start}: {one.reason}" for one in reply.aside)
         return f"{name} {where}"
     return name

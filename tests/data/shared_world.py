@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from paddock.data import DataStream, stream
-from paddock.data.dispatcher import SERVICE, Dispatcher
+from paddock.data.dispatch.service import SERVICE, DispatcherService
 from paddock.ps.client.client import Client
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.server.main import make_server
@@ -39,7 +39,7 @@ class DataFleet(Fleet):
         ]
         if self.data is not None:
             words.append(f"--data-dir={self.data / str(index)}")
-        server = make_server(read_options(words, {}), {SERVICE: Dispatcher()})
+        server = make_server(read_options(words, {}), {SERVICE: DispatcherService()})
         server.start()
         return server
 

@@ -19,9 +19,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.data.dispatch_words import Begin, Event, Found, Leave, Plan, Reply, Turn
-from paddock.data.dispatcher import Dispatcher, question_of, reply_from
-from paddock.data.feed import Feed, Item, flat, records_by_lease
+from paddock.data.dispatch.batches import LeasedBatch, LeasedBatches, flat, records_by_lease
+from paddock.data.dispatch.messages import (
+    Event,
+    PassPlan,
+    Poll,
+    ProgressReport,
+    RegisterWorker,
+    ReleaseChunks,
+    Reply,
+)
+from paddock.data.dispatch.service import DispatcherService, question_of, reply_from
 from paddock.ps.consistency.positions import Mark, Positions, Progress
 
 SERVERS = 2
@@ -82,9 +90,9 @@ class Sim:
         self.ahead = ahead
         firsts = [sum(chunks[:i]) for i in range(len(chunks))]
         self.chunks = [range(f, f + n) for f, n in zip(firsts, chunks, strict=True)]
-        self.plan = Plan("d", len(chunks), passes, seed)
+        self.plan = PassPlan("d", len(chunks), passes, seed)
         self.disk = Disk()
-        self.dispatcher = Dispatcher()
+        self.dispatcher = DispatcherService()
         self.away: set[int] = set()
         self.told: list[str] = []
         self.turns = 0
@@ -169,10 +177,10 @@ class Sim:
     def script(self, worker: int) -> None:
         """What a user's program does."""
         port = SimPort(self, worker)
-        feed = Feed(port, self.plan, self.read, self.batch_size, make=self.parse)
+        feed = LeasedBatches(port, self.plan, self.read, self.batch_size, make=self.parse)
         feed.begin()
         while not feed.is_ended:
-            given: list[Item] = []  # not used yet
+            given: list[LeasedBatch] = []  # not used yet
             for item in feed.items():
                 given += [item] if item is not None else []
                 while len(given) > (0 if item is None else self.ahead):
@@ -181,7 +189,7 @@ class Sim:
                 self.use(port, feed, item)
         feed.leave()
 
-    def use(self, port: SimPort, feed: Feed, item: Item) -> None:
+    def use(self, port: SimPort, feed: LeasedBatches, item: LeasedBatch) -> None:
         """Train a batch."""
         port.train(item.batch)
         feed.use(item)
@@ -207,13 +215,13 @@ class Sim:
         """The dispatcher's report."""
         return self.dispatcher.answer(None, {"stream": "train"}, SimDesk(self))
 
-    def call(self, worker: int, life: int, question: dict[str, Any]) -> dict[str, Any]:
+    def call(self, worker: int, incarnation: int, question: dict[str, Any]) -> dict[str, Any]:
         """Ask the dispatcher, until an answer comes: it may die before and behind its write."""
         while True:
             self.point(worker)
             asked = json.loads(json.dumps({**question, "stream": "train"}))
             try:
-                answer = self.dispatcher.answer((worker, life), asked, SimDesk(self))
+                answer = self.dispatcher.answer((worker, incarnation), asked, SimDesk(self))
             except ServerDiedError:
                 continue
             if self.draw.random() < 0.1:
@@ -269,7 +277,7 @@ class SimPort:
     def __init__(self, sim: Sim, worker: int) -> None:
         self._sim = sim
         self.worker = worker
-        self.life = sim.disk.lives[worker] = sim.disk.lives.get(worker, 0) + 1
+        self.incarnation = sim.disk.lives[worker] = sim.disk.lives.get(worker, 0) + 1
         self._progress = Progress(SERVERS)
         self._open: list[int] = []  # of the step of sync
         self._position: dict[str, Any] | None = None
@@ -296,8 +304,8 @@ class SimPort:
         self._progress.begin(self._marks(self.worker), again=exactly)
 
     def ask(self, event: Event) -> Reply:
-        assert isinstance(event, Begin | Turn | Leave | Found)
-        return reply_from(self._sim.call(self.worker, self.life, question_of(event)))
+        assert isinstance(event, RegisterWorker | Poll | ReleaseChunks | ProgressReport)
+        return reply_from(self._sim.call(self.worker, self.incarnation, question_of(event)))
 
     def train(self, records: list[int]) -> None:
         """Push the gradients of a batch."""

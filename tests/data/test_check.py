@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.data.check import DUPLICATE_LINES, Report, check
+from paddock.data.check import DUPLICATE_LINES, DataReport, check
 from paddock.data.declared import format_of, slots_of_lines
 from paddock.data.files import find_files
 from paddock.data.formats.slots import SlotFormat
-from paddock.data.generate.write import Wanted, generate
+from paddock.data.generate.write import GenerateRequest, generate
 from paddock.data.ids import EXACT_MAX, IdCounts
 
 FORM = SlotFormat(("click", "1", "2"), (("d", 2),))
@@ -24,7 +24,7 @@ def quiet(done: int, total: int) -> None:
     assert done <= total
 
 
-def checked(directory: Path, form: SlotFormat = FORM, **files: str) -> Report:
+def checked(directory: Path, form: SlotFormat = FORM, **files: str) -> DataReport:
     """A report on files of these texts."""
     for name, text in files.items():
         (directory / name).write_text(text)
@@ -104,7 +104,7 @@ def test_the_same_lines_in_two_files_are_told(tmp_path: Path) -> None:
 def test_a_manifest_is_verified(tmp_path: Path) -> None:
     """Changed, cut off, lost and added files are each told."""
     out = tmp_path / "c"
-    generate(Wanted("criteo", out, 40, files=4, vocab=9), quiet)
+    generate(GenerateRequest("criteo", out, 40, files=4, vocab=9), quiet)
     first, second, third, _ = sorted(out.glob("part-*"))
     text = first.read_bytes()
     first.write_bytes(text.replace(b"dense_feature:0.1", b"dense_feature:0.2"))
@@ -179,6 +179,6 @@ def test_json_of_a_report_can_be_written() -> None:
     """numpy's numbers and infinities are no JSON."""
     from paddock.cli.data_text import report_json, report_text
 
-    empty = Report()
+    empty = DataReport()
     assert json.loads(json.dumps(report_json("slots", empty)))["examples"] == 0
     assert "nothing is wrong" in report_text("slots", empty)

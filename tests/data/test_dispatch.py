@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 
 from data.dispatch_replay import replay
-from paddock.data.dispatch import DEATHS_MAX, Dispatch
-from paddock.data.dispatch_words import Begin, Granted, Over, Plan, Report, Turn, place_in
+from paddock.data.dispatch.messages import (
+    Granted,
+    LeaseResult,
+    Over,
+    PassPlan,
+    Poll,
+    RegisterWorker,
+    place_in,
+)
+from paddock.data.dispatch.state import DEATHS_MAX, Dispatch
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -37,12 +45,12 @@ def test_million_chunks_take_no_memory_and_no_notes() -> None:
     """What is done is not kept: it is what lies before the cursor, and is nothing else."""
     dispatch = Dispatch({})
     tracemalloc.start()
-    dispatch.handle(Begin(0, 1, Plan("d", 10**6)))
+    dispatch.handle(RegisterWorker(0, 1, PassPlan("d", 10**6)))
     for _ in range(1000):
-        reply = dispatch.handle(Turn(0, 1, "d", 0, (), 1))
+        reply = dispatch.handle(Poll(0, 1, "d", 0, (), 1))
         assert isinstance(reply, Granted)
-        report = Report(reply.leases[0].number, 5)
-        dispatch.handle(Turn(0, 1, "d", 0, (report,), 0))
+        report = LeaseResult(reply.leases[0].number, 5)
+        dispatch.handle(Poll(0, 1, "d", 0, (report,), 0))
     changes, used = dispatch.changes(), tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert used < 100_000
@@ -52,23 +60,23 @@ def test_million_chunks_take_no_memory_and_no_notes() -> None:
 def test_chunk_that_kills_every_worker_is_set_aside_in_the_end() -> None:
     """A chunk on which workers die does not hold up the pass for ever."""
     dispatch = Dispatch({})
-    plan = Plan("d", 1)
-    for life in range(1, DEATHS_MAX + 1):
-        begun = dispatch.handle(Begin(0, life, plan))
+    plan = PassPlan("d", 1)
+    for incarnation in range(1, DEATHS_MAX + 1):
+        begun = dispatch.handle(RegisterWorker(0, incarnation, plan))
         assert isinstance(begun, Granted)
-        dispatch.handle(Turn(0, life, "d", 0))
-    assert dispatch.handle(Begin(0, DEATHS_MAX + 1, plan)) == Granted(0, (), True, True)
-    assert dispatch.handle(Turn(0, DEATHS_MAX + 1, "d", 0)) == Over(False)
+        dispatch.handle(Poll(0, incarnation, "d", 0))
+    assert dispatch.handle(RegisterWorker(0, DEATHS_MAX + 1, plan)) == Granted(0, (), True, True)
+    assert dispatch.handle(Poll(0, DEATHS_MAX + 1, "d", 0)) == Over(False)
     assert [one.chunk for one in dispatch.aside] == [0]
 
 
 def test_deaths_at_other_records_do_not_add_up() -> None:
     """A worker that gets further each time is not held up by its chunk."""
     dispatch = Dispatch({})
-    plan = Plan("d", 1)
-    dispatch.handle(Begin(0, 1, plan))
-    dispatch.handle(Turn(0, 1, "d", 0))
-    for life in range(2, 3 * DEATHS_MAX):
-        begun = dispatch.handle(Begin(0, life, plan, {1: life}))
+    plan = PassPlan("d", 1)
+    dispatch.handle(RegisterWorker(0, 1, plan))
+    dispatch.handle(Poll(0, 1, "d", 0))
+    for incarnation in range(2, 3 * DEATHS_MAX):
+        begun = dispatch.handle(RegisterWorker(0, incarnation, plan, {1: incarnation}))
         assert isinstance(begun, Granted)
         assert [lease.number for lease in begun.leases] == [1]

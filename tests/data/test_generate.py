@@ -12,10 +12,10 @@ import pytest
 
 from paddock.data.files import find_files
 from paddock.data.generate.ceiling import Ceiling
-from paddock.data.generate.criteo import DIFFS, MINS, Clicks
+from paddock.data.generate.criteo import DIFFS, MINS, CriteoExamples
 from paddock.data.generate.interests import LONGEST, MATCH_WEIGHT, Interests
 from paddock.data.generate.words import CLASSES, Sentences
-from paddock.data.generate.write import KINDS, Wanted, generate
+from paddock.data.generate.write import KINDS, GenerateRequest, generate
 from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError
 
@@ -35,7 +35,7 @@ def texts(directory: Path) -> list[bytes]:
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, kind: str, form: str) -> None:
     """Figures of two machines are of the same examples; another seed gives others."""
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        generate(Wanted(kind, tmp_path / name, 50, files=3, seed=seed, form=form), quiet)
+        generate(GenerateRequest(kind, tmp_path / name, 50, files=3, seed=seed, form=form), quiet)
     assert texts(tmp_path / "a") == texts(tmp_path / "b")
     assert texts(tmp_path / "a") != texts(tmp_path / "c")
     manifest = read_manifest(tmp_path / "a")
@@ -51,7 +51,7 @@ def test_slots_and_tsv_hold_the_same_clicks() -> None:
     Legacy reader: an empty number is 0, else (x - min) / diff.
     """
     slots, tsv = (
-        Clicks(form, 50).make(np.random.default_rng(3), 400).decode().splitlines()
+        CriteoExamples(form, 50).make(np.random.default_rng(3), 400).decode().splitlines()
         for form in ("slots", "tsv")
     )
     names: dict[tuple[int, str], set[str]] = {}
@@ -73,12 +73,12 @@ def test_slots_and_tsv_hold_the_same_clicks() -> None:
 
 def test_no_id_lies_beyond_the_rows_of_paddlerec() -> None:
     """The models there have 1000001 rows; the largest vocabulary stays below."""
-    text = Clicks("slots", 38461).make(np.random.default_rng(0), 300).decode()
+    text = CriteoExamples("slots", 38461).make(np.random.default_rng(0), 300).decode()
     ids = [int(word.rpartition(":")[2]) for line in text.splitlines() for word in line.split()[14:]]
     assert min(ids) > 0
     assert max(ids) <= 1_000_000
     with pytest.raises(UsageError, match="--vocab is 38462"):
-        Clicks("slots", 38462)
+        CriteoExamples("slots", 38462)
 
 
 def test_the_ceiling_is_the_auc_of_the_hidden_odds() -> None:
@@ -118,7 +118,7 @@ def test_the_entropy_is_that_of_the_words_drawn() -> None:
 
 def test_five_words_are_written_as_prepare_py_does(tmp_path: Path) -> None:
     """The word2vec demo reads lines of five ids with commas."""
-    generate(Wanted("words", tmp_path / "w", 20, form="ngram", vocab=100), quiet)
+    generate(GenerateRequest("words", tmp_path / "w", 20, form="ngram", vocab=100), quiet)
     (text,) = texts(tmp_path / "w")
     rows = [[int(word) for word in line.split(b",")] for line in text.splitlines()]
     assert len(rows) == 20
@@ -146,7 +146,7 @@ def test_who_had_an_item_of_the_offered_category_clicks_more() -> None:
 def test_shapes_are_labelled_by_colour_and_shape(tmp_path: Path) -> None:
     """The middle of a drawn circle has the colour its label says; raw files hold the same."""
     for form in ("npz", "raw"):
-        generate(Wanted("shapes", tmp_path / form, 300, form=form), quiet)
+        generate(GenerateRequest("shapes", tmp_path / form, 300, form=form), quiet)
     arrays = np.load(io.BytesIO(texts(tmp_path / "npz")[0]))
     image, label = arrays["image"], arrays["label"]
     assert image.shape == (300, 3, 32, 32) and image.dtype == np.uint8
@@ -173,16 +173,16 @@ def test_what_cannot_be_made_is_refused(
     """Nothing is written before the input is known to be good."""
     wanted = {"kind": "criteo", "directory": tmp_path / "d", "examples": 10, **changes}
     with pytest.raises(UsageError, match=message):
-        generate(Wanted(**wanted), quiet)  # type: ignore[arg-type]
+        generate(GenerateRequest(**wanted), quiet)  # type: ignore[arg-type]
     assert not (tmp_path / "d").exists()
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     """What stands in the directory stays as it is."""
-    generate(Wanted("words", tmp_path / "w", 5), quiet)
+    generate(GenerateRequest("words", tmp_path / "w", 5), quiet)
     before = texts(tmp_path / "w")
     with pytest.raises(UsageError, match="already there"):
-        generate(Wanted("words", tmp_path / "w", 6), quiet)
+        generate(GenerateRequest("words", tmp_path / "w", 6), quiet)
     assert texts(tmp_path / "w") == before
 
 
@@ -191,7 +191,7 @@ def test_a_directory_that_is_there_is_filled(
 ) -> None:
     """`--out .` in a new directory: it stays the directory that the shell stands in."""
     monkeypatch.chdir(tmp_path)
-    generate(Wanted("words", Path("."), 5), quiet)
+    generate(GenerateRequest("words", Path("."), 5), quiet)
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["manifest.json", "part-00000.txt"]
 
 
@@ -202,7 +202,7 @@ def test_a_failure_midway_leaves_nothing(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(PaddockError, match="No space left") as caught:
-        generate(Wanted("words", tmp_path / "w", 5), full)
+        generate(GenerateRequest("words", tmp_path / "w", 5), full)
     assert caught.value.exit_code != 2
     assert list(tmp_path.iterdir()) == []
 
@@ -216,6 +216,6 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 
     held = os.open(alive, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
-    generate(Wanted("words", tmp_path / "w", 5), quiet)
+    generate(GenerateRequest("words", tmp_path / "w", 5), quiet)
     os.close(held)
     assert sorted(path.name for path in tmp_path.iterdir()) == [alive.name, "w"]

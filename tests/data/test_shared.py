@@ -134,9 +134,11 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
         server = servers.servers[0]
         assert server.coordinator is not None
         if strategy == "sync":
-            life = server.store.lives[1][0]
+            incarnation = server.store.lives[1][0]
             with server.coordinator._changed:
-                expelled = carry_out([Expelled(1, life, "silent")], server.coordinator._write)
+                expelled = carry_out(
+                    [Expelled(1, incarnation, "silent")], server.coordinator._write
+                )
                 for reply in expelled:
                     server.coordinator._replies[reply.trainer, reply.incarnation] = reply  # type: ignore[union-attr]
                 server.coordinator._changed.notify_all()

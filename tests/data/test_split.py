@@ -21,7 +21,7 @@ from paddock.data import split as module
 from paddock.data.files import find_files
 from paddock.data.keys import key_of
 from paddock.data.manifest import file_hash, read_manifest
-from paddock.data.split import Wanted, split
+from paddock.data.split import SplitRequest, split
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.xxh3 import xxh3
 
@@ -31,12 +31,12 @@ def quiet(done: int, total: int) -> None:
     assert done <= total
 
 
-def wanted(paths: list[Path], count: int, **facts: object) -> Wanted:
+def wanted(paths: list[Path], count: int, **facts: object) -> SplitRequest:
     """A split into a directory beside the first file."""
-    return Wanted(find_files(paths), count, paths[0].parent / "out", **facts)  # type: ignore[arg-type]
+    return SplitRequest(find_files(paths), count, paths[0].parent / "out", **facts)  # type: ignore[arg-type]
 
 
-def shards(asked: Wanted) -> list[bytes]:
+def shards(asked: SplitRequest) -> list[bytes]:
     """What the shards hold, after splitting."""
     manifest = split(asked, quiet)
     found = find_files([asked.directory])
@@ -157,7 +157,7 @@ def test_a_seed_gives_an_order_of_its_own(tmp_path: Path) -> None:
     path = written(tmp_path / "f", 200)
     orders = []
     for number, seed in enumerate((1, 1, 2)):
-        asked = Wanted(find_files([path]), 2, tmp_path / str(number), seed=seed)
+        asked = SplitRequest(find_files([path]), 2, tmp_path / str(number), seed=seed)
         orders.append(b"".join(shards(asked)))
     assert orders[0] == orders[1] != orders[2]
     assert orders[0] != path.read_bytes()
@@ -205,7 +205,7 @@ def test_gzip_is_split_as_text(tmp_path: Path) -> None:
     assert b"".join(shards(wanted([tmp_path / "f.txt.gz"], 4))) == text
     assert (tmp_path / "out" / "f.txt-00003").exists()
     for number, facts in enumerate(({"seed": 1}, {"by": "key", "key": "1"})):
-        asked = Wanted(
+        asked = SplitRequest(
             find_files([tmp_path / "f.txt.gz"]),
             2,
             tmp_path / f"more{number}",

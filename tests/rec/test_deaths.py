@@ -22,7 +22,7 @@ import pytest
 
 from data.shared_world import DataFleet
 from paddock import ps
-from paddock.data.feed import flat
+from paddock.data.dispatch.batches import flat
 from paddock.errors import UsageError
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint

@@ -104,9 +104,9 @@ PLAN = (
 
 
 def _generate(args: ParsedCommand) -> int:
-    from paddock.data.generate.write import Wanted, generate
+    from paddock.data.generate.write import GenerateRequest, generate
 
-    wanted = Wanted(
+    wanted = GenerateRequest(
         args.kind, Path(args.out), args.examples, args.files, args.seed, args.vocab,
         args.format,
     )  # fmt: skip
@@ -131,12 +131,12 @@ def _print_written(manifest: Manifest, args: ParsedCommand) -> int:
 
 def _split(args: ParsedCommand) -> int:
     from paddock.data.files import find_files, is_parquet
-    from paddock.data.split import Wanted, split
+    from paddock.data.split import SplitRequest, split
 
     files = find_files(args.paths)
     path = files[0].path  # of a URL: below the working directory
     args.out = args.out or (path.rpartition("/")[2] if "://" in path else path) + "-shards"
-    wanted = Wanted(
+    wanted = SplitRequest(
         files, args.count, Path(args.out), args.by, args.key, args.seed, args.legacy,
         args.name,
     )  # fmt: skip

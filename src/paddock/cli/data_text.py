@@ -7,13 +7,13 @@ from paddock.cli.ps_text import aligned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from paddock.data.check import Report
+    from paddock.data.check import DataReport
 
 TOP_IDS = 3
 FILES_SHOWN = 20
 
 
-def report_text(name: str, report: Report) -> str:
+def report_text(name: str, report: DataReport) -> str:
     """A report for people: the data's facts, then its errors."""
     examples = report.coverage.examples
     total = size_text(sum(file.bytes for file in report.files))
@@ -53,7 +53,7 @@ def report_text(name: str, report: Report) -> str:
     return "\n".join(lines)
 
 
-def _id_rows(report: Report) -> list[tuple[str, ...]]:
+def _id_rows(report: DataReport) -> list[tuple[str, ...]]:
     examples = max(report.coverage.examples, 1)
     rows: list[tuple[str, ...]] = [
         ("slot", "in examples", "ids each", "different", "lowest", "highest", "most frequent")
@@ -71,7 +71,7 @@ def _id_rows(report: Report) -> list[tuple[str, ...]]:
     return rows
 
 
-def report_json(name: str, report: Report) -> dict[str, object]:
+def report_json(name: str, report: DataReport) -> dict[str, object]:
     """A report for programs."""
     coverage = report.coverage
     return {

@@ -11,10 +11,10 @@ from paddock.ps.server.options import TABLE
 
 
 def _serve(words: Sequence[str]) -> int:
-    from paddock.data.dispatcher import SERVICE, Dispatcher
+    from paddock.data.dispatch.service import SERVICE, DispatcherService
     from paddock.ps.server import main
 
-    return main.run(words, os.environ, {SERVICE: Dispatcher()})
+    return main.run(words, os.environ, {SERVICE: DispatcherService()})
 
 
 COMMANDS = named(

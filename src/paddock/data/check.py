@@ -50,7 +50,7 @@ class Numbers:
 
 
 @dataclass
-class Report:
+class DataReport:
     """What a check has found. wrong: ends with exit code 1. warnings: worth a look."""
 
     files: list[FileFacts] = field(default_factory=list)
@@ -67,9 +67,9 @@ class Report:
 
 def check(
     files: Sequence[DataFile], form: Format, samples: int, padding: int, progress: Progress
-) -> Report:
+) -> DataReport:
     """Read all files as `form` and judge them. progress: is told (bytes read, of how many)."""
-    report = Report()
+    report = DataReport()
     twins = _Duplicates(files)
     total, before = sum(file.size for file in files), 0
     for number, file in enumerate(files):
@@ -92,7 +92,9 @@ def check(
     return report
 
 
-def _count(report: Report, facts: FileFacts, parsed: Parsed, samples: int, padding: int) -> None:
+def _count(
+    report: DataReport, facts: FileFacts, parsed: Parsed, samples: int, padding: int
+) -> None:
     batch = parsed.batch
     for bad in parsed.bad:
         if len(report.bad) < BAD_SHOWN:
@@ -155,7 +157,7 @@ def _value(column: Any, i: int) -> str:
 # ------------------------------------------------------------------------------------------ judge
 
 
-def _judge(report: Report) -> None:
+def _judge(report: DataReport) -> None:
     wrong, warnings = report.wrong, report.warnings
     if report.bad_count:
         path, line, reason = report.bad[0]
@@ -227,7 +229,7 @@ class _Duplicates:
         return found
 
 
-def _verify_manifest(report: Report, directory: Path) -> None:
+def _verify_manifest(report: DataReport, directory: Path) -> None:
     manifest = read_manifest(directory)
     if manifest is None:
         return

@@ -47,7 +47,7 @@ Place = tuple[int, int]  # number of a file, offset in it
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SplitRequest:
     """What to split, and how.
 
     by: one of RULES; rows are lines of text. key: a column (paddock.data.keys). seed: shuffle the
@@ -65,71 +65,71 @@ class Wanted:
     name: str | None = None
 
 
-def split(wanted: Wanted, progress: Progress) -> Manifest:
+def split(request: SplitRequest, progress: Progress) -> Manifest:
     """Write the shards and their manifest, all or nothing.
 
     progress: is told (bytes read, of how many). Raises: UsageError for what cannot be split so.
     """
-    _refuse(wanted)
-    names = shard_names(wanted)
-    refuse_taken(wanted.directory, names)
-    with publishing(wanted.directory, "shards") as directory:
+    _refuse(request)
+    names = shard_names(request)
+    refuse_taken(request.directory, names)
+    with publishing(request.directory, "shards") as directory:
         paths = [directory / name for name in names]
-        if is_parquet(wanted.files[0].path):
+        if is_parquet(request.files[0].path):
             from paddock.data.split_parquet import split_parquet
 
-            counts = split_parquet(wanted, paths, progress)
+            counts = split_parquet(request, paths, progress)
         else:
-            counts = _split_text(wanted, paths, directory / ".spool", progress)
+            counts = _split_text(request, paths, directory / ".spool", progress)
             remove_tree(directory / ".spool")
         shards = [
             Shard(path.name, count, path.stat().st_size, file_hash(path))
             for path, count in zip(paths, counts, strict=False)
         ]
-        facts: dict[str, object] = {"by": wanted.by}
-        if wanted.key is not None:
-            facts["key"] = wanted.key
-        if wanted.seed is not None:
-            facts["seed"] = wanted.seed
-        facts["of"] = [{"path": file.path, "bytes": file.size} for file in wanted.files]
+        facts: dict[str, object] = {"by": request.by}
+        if request.key is not None:
+            facts["key"] = request.key
+        if request.seed is not None:
+            facts["seed"] = request.seed
+        facts["of"] = [{"path": file.path, "bytes": file.size} for file in request.files]
         unit = "rows" if is_parquet(names[0]) else "lines"
         manifest = Manifest("split", tuple(shards), facts, unit)
         write_manifest(directory, manifest)
     return manifest
 
 
-def shard_names(wanted: Wanted) -> list[str]:
+def shard_names(request: SplitRequest) -> list[str]:
     """train.txt-00000 and so on; readers know Parquet by its ending: train-00000.parquet.
 
-    >>> shard_names(Wanted([DataFile("d/train.txt.gz", 1)], 2, Path()))
+    >>> shard_names(SplitRequest([DataFile("d/train.txt.gz", 1)], 2, Path()))
     ['train.txt-00000', 'train.txt-00001']
     """
-    first = wanted.files[0].path
-    name = wanted.name or NUMBER.sub("", first.rstrip("/").rpartition("/")[2].removesuffix(".gz"))
+    first = request.files[0].path
+    name = request.name or NUMBER.sub("", first.rstrip("/").rpartition("/")[2].removesuffix(".gz"))
     ending = ""
     if is_parquet(first):
         name, ending = name.removesuffix(".pq").removesuffix(".parquet"), ".parquet"
-    return [f"{name}-{number:05d}{ending}" for number in range(wanted.count)]
+    return [f"{name}-{number:05d}{ending}" for number in range(request.count)]
 
 
-def _refuse(wanted: Wanted) -> None:
+def _refuse(request: SplitRequest) -> None:
     problems = []
-    if not 1 <= wanted.count <= COUNT_MAX:
-        problems.append(Problem(f"--count is {wanted.count}, the limits are 1 and {COUNT_MAX}"))
-    if (wanted.by == "key") != (wanted.key is not None):
+    if not 1 <= request.count <= COUNT_MAX:
+        problems.append(Problem(f"--count is {request.count}, the limits are 1 and {COUNT_MAX}"))
+    if (request.by == "key") != (request.key is not None):
         problems.append(Problem("--by key needs a column", "--by key 1, or --by key NAME"))
-    if wanted.seed is not None and (wanted.by not in ("lines", "rows") or wanted.is_legacy):
+    if request.seed is not None and (request.by not in ("lines", "rows") or request.is_legacy):
         problems.append(Problem("--seed shuffles lines", "leave --by out, and --legacy"))
-    if wanted.seed is not None and wanted.seed < 0:
-        problems.append(Problem(f"--seed is {wanted.seed}, at least 0 is needed"))
-    if wanted.is_legacy and wanted.by != "lines":
+    if request.seed is not None and request.seed < 0:
+        problems.append(Problem(f"--seed is {request.seed}, at least 0 is needed"))
+    if request.is_legacy and request.by != "lines":
         problems.append(Problem("--legacy is for --by lines", "leave one of them out"))
-    if wanted.name is not None and (not wanted.name or "/" in wanted.name):
-        problems.append(Problem(f"--name is '{wanted.name}'", "a file's name, without '/'"))
-    tables = [file.path for file in wanted.files if is_parquet(file.path)]
-    if tables and len(tables) < len(wanted.files):
+    if request.name is not None and (not request.name or "/" in request.name):
+        problems.append(Problem(f"--name is '{request.name}'", "a file's name, without '/'"))
+    tables = [file.path for file in request.files if is_parquet(file.path)]
+    if tables and len(tables) < len(request.files):
         problems.append(Problem(f"'{tables[0]}' is Parquet, others are not", "split one kind"))
-    if tables and (wanted.seed is not None or wanted.is_legacy):
+    if tables and (request.seed is not None or request.is_legacy):
         problems.append(Problem("--seed and --legacy are for text", "shuffle Parquet with Ray"))
     if problems:
         raise UsageError.of(problems)
@@ -138,25 +138,27 @@ def _refuse(wanted: Wanted) -> None:
 # ------------------------------------------------------------------------------------------- text
 
 
-def _split_text(wanted: Wanted, paths: list[Path], spool: Path, progress: Progress) -> list[int]:
+def _split_text(
+    request: SplitRequest, paths: list[Path], spool: Path, progress: Progress
+) -> list[int]:
     """Write the shards, each behind the header of CSV; the lines of each."""
     spool.mkdir()
-    total = sum(file.size for file in wanted.files)
-    header = _header(wanted.files[0])
+    total = sum(file.size for file in request.files)
+    header = _header(request.files[0])
     for path in paths if header else ():
         path.write_bytes(header)
-    if wanted.by == "key":
-        counts = _by_key(wanted, header, paths, progress)
-    elif wanted.seed is not None:
-        counts = _shuffled(wanted, header, paths, spool, progress)
+    if request.by == "key":
+        counts = _by_key(request, header, paths, progress)
+    elif request.seed is not None:
+        counts = _shuffled(request, header, paths, spool, progress)
     else:
-        sources = [_stored(file, header, spool, n) for n, file in enumerate(wanted.files)]
-        if wanted.by == "bytes":
-            edges = _byte_edges(sources, wanted.count)
+        sources = [_stored(file, header, spool, n) for n, file in enumerate(request.files)]
+        if request.by == "bytes":
+            edges = _byte_edges(sources, request.count)
             _copy_all(sources, edges, paths, progress, total)
             counts = [_newlines(path)[-1] - bool(header) for path in paths]
         else:
-            edges, counts = _line_edges(sources, wanted)
+            edges, counts = _line_edges(sources, request)
             _copy_all(sources, edges, paths, progress, total)
     if not sum(counts):
         raise UsageError("the files have no lines", hint="nothing can be split")
@@ -193,12 +195,12 @@ def _newlines(path: Path) -> list[int]:
     return found
 
 
-def _line_edges(sources: Sequence[Path], wanted: Wanted) -> tuple[list[Place], list[int]]:
+def _line_edges(sources: Sequence[Path], request: SplitRequest) -> tuple[list[Place], list[int]]:
     """Where shards begin and end, by equal numbers of lines; the lines of each."""
     counted = [_newlines(path) for path in sources]
     firsts = np.cumsum([0, *(found[-1] for found in counted)]).tolist()
-    total, count = firsts[-1], wanted.count
-    if wanted.is_legacy:
+    total, count = firsts[-1], request.count
+    if request.is_legacy:
         each = total // count + 1
         wants = [*range(0, total, each), total]
     else:
@@ -338,10 +340,12 @@ class _Scatter:
         self._bytes = 0
 
 
-def _lines(wanted: Wanted, header: bytes, progress: Progress) -> Iterator[tuple[str, list[bytes]]]:
+def _lines(
+    request: SplitRequest, header: bytes, progress: Progress
+) -> Iterator[tuple[str, list[bytes]]]:
     """The lines of each block without their newlines, and whose they are."""
-    total, before = sum(file.size for file in wanted.files), 0
-    for file in wanted.files:
+    total, before = sum(file.size for file in request.files), 0
+    for file in request.files:
         read = 0
         for block in _blocks(file, header):
             if block:
@@ -354,20 +358,20 @@ def _lines(wanted: Wanted, header: bytes, progress: Progress) -> Iterator[tuple[
 
 
 def _shuffled(
-    wanted: Wanted, header: bytes, paths: list[Path], spool: Path, progress: Progress
+    request: SplitRequest, header: bytes, paths: list[Path], spool: Path, progress: Progress
 ) -> list[int]:
     """Each line goes to a drawn bucket, each bucket is shuffled: a uniform order of all lines."""
-    rng = np.random.default_rng(wanted.seed)
+    rng = np.random.default_rng(request.seed)
     # gz holds more than its bytes say: about five times as much, of text.
-    size = sum(file.size * (6 if is_compressed(file.path) else 1) for file in wanted.files)
+    size = sum(file.size * (6 if is_compressed(file.path) else 1) for file in request.files)
     buckets = [spool / f"bucket-{number:05d}" for number in range(1 + size // BUCKET_BYTES)]
     scatter = _Scatter(buckets)
-    for _, lines in _lines(wanted, header, progress):
+    for _, lines in _lines(request, header, progress):
         chosen = rng.integers(0, len(buckets), len(lines)).tolist()
         for number, line in zip(chosen, lines, strict=True):
             scatter.add(number, line)
     scatter.flush()
-    total, count = sum(scatter.counts), wanted.count
+    total, count = sum(scatter.counts), request.count
     _refuse_few(total, count)
     counts = [total // count + (i < total % count) for i in range(count)]
     shard, left = 0, counts[0]
@@ -385,14 +389,16 @@ def _shuffled(
     return counts
 
 
-def _by_key(wanted: Wanted, header: bytes, paths: list[Path], progress: Progress) -> list[int]:
+def _by_key(
+    request: SplitRequest, header: bytes, paths: list[Path], progress: Progress
+) -> list[int]:
     """All lines of a key's value go to one shard, in their order; a shard may be empty."""
-    assert wanted.key is not None
+    assert request.key is not None
     scatter = _Scatter(paths)
     names = header_of(header)
-    column = str(names.index(wanted.key) + 1) if wanted.key in names else wanted.key
+    column = str(names.index(request.key) + 1) if request.key in names else request.key
     path, number = "", 0
-    for whose, lines in _lines(wanted, header, progress):
+    for whose, lines in _lines(request, header, progress):
         if whose != path:
             path, number, key = whose, int(bool(header)), key_of(column, lines[0])
         for line in lines:
@@ -400,11 +406,11 @@ def _by_key(wanted: Wanted, header: bytes, paths: list[Path], progress: Progress
             value = key(line)
             if value is None:
                 raise UsageError(
-                    f"{path}:{number}: no column '{wanted.key}' in "
+                    f"{path}:{number}: no column '{request.key}' in "
                     f"'{line[:60].decode('utf-8', 'replace')}'",
                     hint="a number counts fields from 1; NAME: is a slot of slot text, or a "
                     "column of .csv with a header",
                 )
-            scatter.add(xxh3(value) % wanted.count, line)
+            scatter.add(xxh3(value) % request.count, line)
     scatter.flush()
     return scatter.counts

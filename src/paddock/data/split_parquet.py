@@ -14,23 +14,23 @@ from paddock.errors import UsageError
 from paddock.ps.xxh3 import xxh3
 
 if TYPE_CHECKING:
-    from paddock.data.split import Progress, Wanted
+    from paddock.data.split import Progress, SplitRequest
 
 
-def split_parquet(wanted: Wanted, paths: list[Path], progress: Progress) -> list[int]:
+def split_parquet(request: SplitRequest, paths: list[Path], progress: Progress) -> list[int]:
     """Write the shards; the rows of each.
 
     by `lines` or `bytes`: whole row groups, each to the shard in which its middle row lies.
     """
     from pyarrow import parquet
 
-    groups = list(_groups(wanted))
-    schema = _schema(wanted)
+    groups = list(_groups(request))
+    schema = _schema(request)
     rows = [count for _, _, count in groups]
     total = sum(rows)
-    few = len(groups) if wanted.by in ("lines", "bytes") else total
-    if few < len(paths) and wanted.by != "key":
-        what = "row groups" if wanted.by in ("lines", "bytes") else "rows"
+    few = len(groups) if request.by in ("lines", "bytes") else total
+    if few < len(paths) and request.by != "key":
+        what = "row groups" if request.by in ("lines", "bytes") else "rows"
         raise UsageError(
             f"{few} {what} for {len(paths)} shards: some would be empty",
             hint="use --by rows, or a lower --count",
@@ -42,7 +42,7 @@ def split_parquet(wanted: Wanted, paths: list[Path], progress: Progress) -> list
         for (path, number, count), shards in zip(groups, _whole(rows, len(paths)), strict=True):
             with open_parquet(path) as source:
                 table = source.read_row_group(number)
-            for shard, part in _parts(wanted, table, done, total, shards):
+            for shard, part in _parts(request, table, done, total, shards):
                 if len(part):
                     writers[shard].write_table(part)
                     counts[shard] += len(part)
@@ -51,24 +51,24 @@ def split_parquet(wanted: Wanted, paths: list[Path], progress: Progress) -> list
     return counts
 
 
-def _groups(wanted: Wanted) -> Iterator[tuple[str, int, int]]:
+def _groups(request: SplitRequest) -> Iterator[tuple[str, int, int]]:
     """Every row group: its file, its number, its rows."""
-    for file in wanted.files:
+    for file in request.files:
         with open_parquet(file.path) as table:
             for number in range(table.metadata.num_row_groups):
                 yield file.path, number, table.metadata.row_group(number).num_rows
 
 
-def _schema(wanted: Wanted) -> Any:
+def _schema(request: SplitRequest) -> Any:
     found = []
-    for file in wanted.files:
+    for file in request.files:
         with open_parquet(file.path) as table:
             found.append(table.schema_arrow)
         if not found[0].equals(found[-1]):
-            first = wanted.files[0].path
+            first = request.files[0].path
             raise UsageError(f"'{file.path}' has other columns than '{first}'", hint="split apart")
-    if wanted.key is not None and wanted.key not in found[0].names:
-        raise UsageError(f"no column '{wanted.key}'", hint=f"one of {', '.join(found[0].names)}")
+    if request.key is not None and request.key not in found[0].names:
+        raise UsageError(f"no column '{request.key}'", hint=f"one of {', '.join(found[0].names)}")
     return found[0]
 
 
@@ -91,16 +91,16 @@ def _whole(rows: list[int], count: int) -> list[int]:
 
 
 def _parts(
-    wanted: Wanted, table: Any, done: int, total: int, whole: int
+    request: SplitRequest, table: Any, done: int, total: int, whole: int
 ) -> Iterator[tuple[int, Any]]:
     """The shards of a row group's rows, and the rows."""
-    count = wanted.count
-    if wanted.by == "key":
-        values = table.column(wanted.key).to_pylist()
+    count = request.count
+    if request.by == "key":
+        values = table.column(request.key).to_pylist()
         shards = np.array([xxh3(str(value).encode()) % count for value in values], np.int64)
         for shard in np.unique(shards).tolist():
             yield shard, table.take(np.flatnonzero(shards == shard))
-    elif wanted.by == "rows":
+    elif request.by == "rows":
         edges = [total // count * i + min(i, total % count) for i in range(count + 1)]
         for shard in range(count):
             low, high = max(edges[shard] - done, 0), min(edges[shard + 1] - done, len(table))

@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from paddock.data.chunks import Chunk
-from paddock.data.dispatch_words import Plan
-from paddock.data.feed import Feed, Item, flat
-from paddock.data.feed_ports import Alone, Shared
+from paddock.data.dispatch.batches import LeasedBatch, LeasedBatches, flat
+from paddock.data.dispatch.clients import LocalDispatcher, SharedDispatcher
+from paddock.data.dispatch.messages import PassPlan
 from paddock.data.files import Chunks, blocks, find_files, is_parquet, open_parquet
 from paddock.errors import PaddockError, Problem, UsageError
 
@@ -82,31 +82,33 @@ def _rows(chunk: Chunk) -> Iterator[Sequence[Any]]:
 class DataStream:
     """See stream(). One loop over it is one pass; it belongs to one thread."""
 
-    def __init__(self, port: Alone | Shared, feed: Feed, chunks: Chunks) -> None:
+    def __init__(
+        self, port: LocalDispatcher | SharedDispatcher, feed: LeasedBatches, chunks: Chunks
+    ) -> None:
         self._port = port
         self._feed = feed
         self._chunks = chunks
         self._named = 0
-        if isinstance(port, Shared):
+        if isinstance(port, SharedDispatcher):
             port.tie(feed.use_latest)
 
     @property
     def is_shared(self) -> bool:
         """Whether other processes read it too: it has a client."""
-        return isinstance(self._port, Shared)
+        return isinstance(self._port, SharedDispatcher)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of one pass that this process gets."""
         yield from self._feed.batches()
         self._warn()
 
-    def items(self) -> Iterator[Item | None]:
+    def items(self) -> Iterator[LeasedBatch | None]:
         """As a loop over the stream, but nothing counts as used before `used(item)`: for programs
         that read ahead. None: the next one comes when all that were given are used."""
         yield from self._feed.items()
         self._warn()
 
-    def used(self, item: Item | None = None) -> None:
+    def used(self, item: LeasedBatch | None = None) -> None:
         """The batch was used: the one of the last turn of the loop, or an item of `items()`.
 
         With a client, call it before client.step(), which does it for a loop by itself.
@@ -155,7 +157,7 @@ class DataStream:
 
         Raises: UsageError with a client, whose servers' checkpoints have it.
         """
-        if not isinstance(self._port, Alone):
+        if not isinstance(self._port, LocalDispatcher):
             raise UsageError(
                 "the position of this stream is kept by the servers",
                 hint="client.save() has it, and client.load() before the stream is made",
@@ -165,7 +167,7 @@ class DataStream:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, before the first batch. Raises: UsageError."""
-        if not isinstance(self._port, Alone) or self._port.notes:
+        if not isinstance(self._port, LocalDispatcher) or self._port.notes:
             raise UsageError(
                 "a stream takes a state before its first batch, and without a client",
                 hint="data = stream(...); data.load_state_dict(state); then the loop",
@@ -180,7 +182,7 @@ class DataStream:
     def close(self) -> None:
         """Give back what was begun and not used: other workers go on there."""
         self._feed.leave()
-        if isinstance(self._port, Shared):
+        if isinstance(self._port, SharedDispatcher):
             self._port.untie()
 
     def __enter__(self) -> DataStream:
@@ -244,9 +246,9 @@ def stream(
     chunks = Chunks(find_files(given), chunk_bytes)
     if not len(chunks):
         raise UsageError(f"the {len(chunks.files)} files are empty", hint="name files with data")
-    plan = Plan(chunks.digest(), len(chunks), passes, seed, tries, aside)
-    port = Alone() if client is None else Shared(client, name)
-    feed = Feed(
+    plan = PassPlan(chunks.digest(), len(chunks), passes, seed, tries, aside)
+    port = LocalDispatcher() if client is None else SharedDispatcher(client, name)
+    feed = LeasedBatches(
         port,
         plan,
         lambda index, skip: read_records(chunks[index], skip, encoding),

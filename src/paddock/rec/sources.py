@@ -24,10 +24,10 @@ from typing import Any
 
 from paddock import ps
 from paddock.data.chunks import GENERATED
-from paddock.data.dispatch_words import Plan
-from paddock.data.dispatcher import SERVICE
-from paddock.data.feed import Feed
-from paddock.data.feed_ports import Shared
+from paddock.data.dispatch.batches import LeasedBatches
+from paddock.data.dispatch.clients import SharedDispatcher
+from paddock.data.dispatch.messages import PassPlan
+from paddock.data.dispatch.service import SERVICE
 from paddock.data.files import find_files
 from paddock.data.generate.on_demand import generated
 from paddock.data.manifest import Manifest, read_manifest
@@ -89,7 +89,7 @@ def forget(client: ps.Client, run: int) -> None:
     client.call(SERVICE, {"do": "forget", "stream": stream_name(run)})
 
 
-class LeasePort(Shared):
+class LeasePort(SharedDispatcher):
     """The way to the dispatcher. Positions are the worker group's to note, with the step."""
 
     def __init__(self, group: PsWorkers) -> None:
@@ -139,9 +139,9 @@ class LeasedSource:
         self._epoch = 0
         self._told = 0
         self._port = LeasePort(group)
-        self._feed = Feed(
+        self._feed = LeasedBatches(
             self._port,
-            Plan(lot.digest, lot.chunks, run.epochs, seed, aside=run.reading.aside_max),
+            PassPlan(lot.digest, lot.chunks, run.epochs, seed, aside=run.reading.aside_max),
             lambda chunk, skip: lot.read(self._epoch, chunk, skip),
             lot.size,
             make=lot.make,

@@ -12,7 +12,7 @@ import pytest
 from paddock.data.batch import Bag, Batch
 from paddock.data.chunks import Chunk
 from paddock.data.formats.columns import join, pack, unpack
-from paddock.data.formats.samples import Slots
+from paddock.data.formats.samples import SampleSlots
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.readers.paddlerec import LegacyFormat
 from paddock.rec.readers.pipe import PipeFormat
@@ -82,7 +82,7 @@ class Reader(ReaderBase):
                 yield [[[int(row[0])], [int(i) % 10 for i in row[1:]], [0.5]] for row in rows]
         return reader
 """
-SLOTS = Slots(label="click")
+SLOTS = SampleSlots(label="click")
 CONFIG = (("hyper_parameters.size", 10),)
 NAMES = ("click", "ids", "x")
 
@@ -214,7 +214,7 @@ def test_processes_agree_on_pythons_hash(
 
 FILTER = """awk '{ printf "1 %d %d", $1, NF - 1; for (i = 2; i <= NF; i++) printf " %d", $i;"""
 PIPE = FILTER + """ print " 2 0.5 1" }'"""
-DENSE = Slots(frozenset({"x"}), "click")
+DENSE = SampleSlots(frozenset({"x"}), "click")
 
 
 def test_a_filter_makes_the_examples(data: Chunk) -> None:

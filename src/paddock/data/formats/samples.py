@@ -18,14 +18,14 @@ Sample = Sequence[tuple[str, Sequence[Any]]]
 
 
 @dataclass(frozen=True)
-class Slots:
+class SampleSlots:
     """What is known of them. dense: names; label: "" for none."""
 
     dense: frozenset[str] = frozenset()
     label: str = ""
 
 
-def columns_of(samples: Sequence[Sample], slots: Slots) -> Batch:
+def columns_of(samples: Sequence[Sample], slots: SampleSlots) -> Batch:
     """The batch of the samples, the slots in the order of the first one.
 
     Raises: UsageError where a sample has other slots, or a slot that is no id and no number.
@@ -103,7 +103,7 @@ def _array(name: str, values: Iterable[Any], dtype: Any) -> Any:
 
 def dense_and_label(
     sparse_slots: Sequence[str], dense_slots: Mapping[str, int] | Iterable[str], label: str | None
-) -> Slots:
+) -> SampleSlots:
     """Of a declaration: the label is the first sparse slot where none is named."""
     named = label if label is not None else (sparse_slots[0] if sparse_slots else "")
-    return Slots(frozenset(dense_slots), named)
+    return SampleSlots(frozenset(dense_slots), named)

@@ -27,7 +27,7 @@ _FNV_START, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 Index = NDArray[np.int64]
 
 
-class Slots(NamedTuple):
+class SlotNames(NamedTuple):
     """The names of slots and what they are: the declared ones, then those found in the text.
 
     names: their bytes. facts: (slots, 5) BEGIN, SIZE of the name, KIND, COLUMN of the matrix or
@@ -41,7 +41,7 @@ class Slots(NamedTuple):
     follower: Index
 
 
-class Rows(NamedTuple):
+class SlotRows(NamedTuple):
     """Where the examples go. more: (n, 3) row, column, id: the second and later ids of a slot."""
 
     matrix: Ids
@@ -57,7 +57,7 @@ class Rows(NamedTuple):
 
 
 @kernel
-def find_slot(text: Text, begin: int, end: int, slots: Slots, known: int) -> tuple[int, int]:
+def find_slot(text: Text, begin: int, end: int, slots: SlotNames, known: int) -> tuple[int, int]:
     """(the slot of that name, how many are known now); a new one is kept, -1 where it cannot be."""
     names, facts, bucket = slots.names, slots.facts, slots.bucket
     code = _FNV_START
@@ -91,7 +91,9 @@ def is_same(text: Text, at: int, names: Text, begin: int, size: int) -> bool:
 
 
 @kernel
-def end_line(row: int, slots: Slots, rows: Rows, padding: int, declared: int) -> tuple[int, int]:
+def end_line(
+    row: int, slots: SlotNames, rows: SlotRows, padding: int, declared: int
+) -> tuple[int, int]:
     """(what is wrong or 0, the slot it is wrong with); absent slots get the padding."""
     facts, here, seen = slots.facts, rows.here, rows.seen
     matrix, dense = rows.matrix, rows.dense
@@ -113,7 +115,7 @@ def end_line(row: int, slots: Slots, rows: Rows, padding: int, declared: int) ->
 
 @kernel
 def read_line(
-    text: Text, at: int, row: int, slots: Slots, rows: Rows, more: int, known: int
+    text: Text, at: int, row: int, slots: SlotNames, rows: SlotRows, more: int, known: int
 ) -> tuple[int, int, int, int, int, int]:
     """(where it stopped, ids in `more`, slots known, what is wrong or 0, slot, its begin).
 
@@ -172,7 +174,7 @@ def read_line(
 
 @kernel
 def read_slots(
-    text: Text, slots: Slots, rows: Rows, padding: int, declared: int
+    text: Text, slots: SlotNames, rows: SlotRows, padding: int, declared: int
 ) -> tuple[int, int, int, int, int]:
     """(examples, ids in `more`, lines, bad lines, slots known) of a block."""
     at = row = more = line = bad = 0

@@ -89,7 +89,7 @@ class SlotFormat:
 
 
 @lru_cache(64)
-def _table(form: SlotFormat) -> kernel.Slots:
+def _table(form: SlotFormat) -> kernel.SlotNames:
     """The declared slots; not to be changed."""
     kinds = [(slot, kernel.SPARSE, i, 1) for i, slot in enumerate(form.sparse)]
     column = 0
@@ -100,7 +100,7 @@ def _table(form: SlotFormat) -> kernel.Slots:
         kinds.append((form.label_slot, kernel.LABEL, 0, 1))
     room = len(kinds) + kernel.UNKNOWN_MAX
     letters = sum(len(slot.encode()) for slot, *_ in kinds) + kernel.UNKNOWN_BYTES
-    table = kernel.Slots(
+    table = kernel.SlotNames(
         np.zeros(letters, np.uint8),
         np.zeros((room, 5), np.int64),
         np.full(1 << (2 * room).bit_length(), -1, np.int64),
@@ -113,8 +113,8 @@ def _table(form: SlotFormat) -> kernel.Slots:
     return table
 
 
-def _rows(form: SlotFormat, lines: int, values: int, slots: int) -> kernel.Rows:
-    return kernel.Rows(
+def _rows(form: SlotFormat, lines: int, values: int, slots: int) -> kernel.SlotRows:
+    return kernel.SlotRows(
         np.empty((lines, len(form.sparse)), np.int64),
         np.empty((lines, sum(width for _, width in form.dense)), np.float32),
         np.zeros(lines, np.float32),
@@ -128,7 +128,7 @@ def _rows(form: SlotFormat, lines: int, values: int, slots: int) -> kernel.Rows:
 def _parse_compiled(form: SlotFormat, block: bytes) -> Parsed:
     text = np.frombuffer(block, np.uint8)
     newlines, colons = kernel.count_marks(text)
-    slots = kernel.Slots(*(part.copy() for part in _table(form)))
+    slots = kernel.SlotNames(*(part.copy() for part in _table(form)))
     rows = _rows(form, newlines + 1, colons, len(slots.facts))
     declared = len(form.sparse) + len(form.dense) + bool(form.label_slot)
     size, more, lines, bad_count, known = kernel.read_slots(
@@ -174,7 +174,7 @@ def _reason(form: SlotFormat, reason: int, slot: str, text: bytes) -> str:
     return f"{times} label {slot!r}"
 
 
-def _batch(form: SlotFormat, rows: kernel.Rows, size: int, more: Ids) -> Batch:
+def _batch(form: SlotFormat, rows: kernel.SlotRows, size: int, more: Ids) -> Batch:
     """The columns of the rows; slots that have several ids somewhere are Bags. more: see Rows."""
     matrix = rows.matrix[:size]
     several = set(np.unique(more[:, 1]).tolist())
@@ -259,7 +259,7 @@ def _line(
 
 
 def _store(
-    form: SlotFormat, rows: kernel.Rows, row: int, found: dict[bytes, list[float]],
+    form: SlotFormat, rows: kernel.SlotRows, row: int, found: dict[bytes, list[float]],
     more: list[tuple[int, int, int]],
 ) -> None:  # fmt: skip
     for column, slot in enumerate(form.sparse):

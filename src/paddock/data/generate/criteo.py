@@ -39,7 +39,7 @@ CROSSED = ((0, 1), (2, 5), (3, 8))  # slots
 FORMS = ("slots", "tsv")
 
 
-class Clicks:
+class CriteoExamples:
     """Makes lines: `slots` (click:0 dense_feature:0.05 ... 1:17 2:1040 ...) or raw `tsv`."""
 
     ending = ".txt"

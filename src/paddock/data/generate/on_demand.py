@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl
 
 from paddock.data.chunks import GENERATED, MANIFEST
-from paddock.data.generate.write import KINDS, Wanted, generate
+from paddock.data.generate.write import KINDS, GenerateRequest, generate
 from paddock.errors import PaddockError, Problem, UsageError
 
 NUMBERS = ("examples", "files", "seed", "vocab")
@@ -22,17 +22,17 @@ FORM = "format"
 
 def generated(path: str) -> str:
     """The directory of what `path` names, made when it is not there. Raises: UsageError."""
-    wanted = _wanted(path)
-    if not (wanted.directory / MANIFEST).exists():
+    request = _wanted(path)
+    if not (request.directory / MANIFEST).exists():
         try:
-            generate(wanted, lambda done, of: None)
+            generate(request, lambda done, of: None)
         except PaddockError:  # Another process of this machine was faster?
-            if not (wanted.directory / MANIFEST).exists():
+            if not (request.directory / MANIFEST).exists():
                 raise
-    return str(wanted.directory)
+    return str(request.directory)
 
 
-def _wanted(path: str) -> Wanted:
+def _wanted(path: str) -> GenerateRequest:
     kind, _, query = path.removeprefix(GENERATED).partition("?")
     problems = []
     if kind not in KINDS:
@@ -49,13 +49,13 @@ def _wanted(path: str) -> Wanted:
     if problems:
         raise UsageError.of(problems)
     numbers = {name: int(given[name]) for name in NUMBERS if name in given}
-    wanted = {"examples": EXAMPLES, "files": FILES, "seed": 1, **numbers}
+    request = {"examples": EXAMPLES, "files": FILES, "seed": 1, **numbers}
     form = given.get(FORM)
     title = "-".join(
-        [kind, *(f"{name}{value}" for name, value in sorted(wanted.items())), form or ""]
+        [kind, *(f"{name}{value}" for name, value in sorted(request.items())), form or ""]
     )
     home = Path(tempfile.gettempdir(), f"paddock-generated-{os.getuid()}")
-    return Wanted(
-        kind, home / title.rstrip("-"), wanted["examples"], wanted["files"], wanted["seed"],
-        wanted.get("vocab"), form,
+    return GenerateRequest(
+        kind, home / title.rstrip("-"), request["examples"], request["files"], request["seed"],
+        request.get("vocab"), form,
     )  # fmt: skip

@@ -43,7 +43,7 @@ class Maker(Protocol):
 
 # Kind -> what makes it, of a form and a vocabulary; its forms, the first is what one gets.
 KINDS: dict[str, tuple[Callable[[str, int | None], Maker], tuple[str, ...]]] = {
-    "criteo": (criteo.Clicks, criteo.FORMS),
+    "criteo": (criteo.CriteoExamples, criteo.FORMS),
     "census": (census.Incomes, census.FORMS),
     "interests": (interests.Interests, interests.FORMS),
     "words": (words.Sentences, words.FORMS),
@@ -52,7 +52,7 @@ KINDS: dict[str, tuple[Callable[[str, int | None], Maker], tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GenerateRequest:
     """What to generate."""
 
     kind: str
@@ -64,21 +64,21 @@ class Wanted:
     form: str | None = None
 
 
-def generate(wanted: Wanted, progress: Callable[[int, int], None]) -> Manifest:
+def generate(request: GenerateRequest, progress: Callable[[int, int], None]) -> Manifest:
     """Write the files and their manifest; all or nothing.
 
     progress: is told (examples written, of how many). Raises: UsageError for what cannot be made.
     """
-    maker, form = _maker(wanted)
-    names = [f"part-{number:05d}{maker.ending}" for number in range(wanted.files)]
-    refuse_taken(wanted.directory, names)
+    maker, form = _maker(request)
+    names = [f"part-{number:05d}{maker.ending}" for number in range(request.files)]
+    refuse_taken(request.directory, names)
     shards = []
     done = 0
-    with publishing(wanted.directory, "generated data") as directory:
+    with publishing(request.directory, "generated data") as directory:
         for number, name in enumerate(names):
             # The first files have what does not divide.
-            count = wanted.examples // wanted.files + (number < wanted.examples % wanted.files)
-            rng = np.random.default_rng([wanted.seed, number])
+            count = request.examples // request.files + (number < request.examples % request.files)
+            rng = np.random.default_rng([request.seed, number])
             left = count
             with (directory / name).open("wb") as file:
                 while left:
@@ -86,29 +86,29 @@ def generate(wanted: Wanted, progress: Callable[[int, int], None]) -> Manifest:
                     file.write(maker.make(rng, part))
                     left -= part
                     done += part
-                    progress(done, wanted.examples)
+                    progress(done, request.examples)
             path = directory / name
             shards.append(Shard(name, count, path.stat().st_size, file_hash(path)))
-        facts = {"form": form, "seed": wanted.seed, **maker.facts()}
-        manifest = Manifest(wanted.kind, tuple(shards), facts)
+        facts = {"form": form, "seed": request.seed, **maker.facts()}
+        manifest = Manifest(request.kind, tuple(shards), facts)
         write_manifest(directory, manifest)
     return manifest
 
 
-def _maker(wanted: Wanted) -> tuple[Maker, str]:
-    make, forms = KINDS[wanted.kind]
+def _maker(request: GenerateRequest) -> tuple[Maker, str]:
+    make, forms = KINDS[request.kind]
     problems = []
-    form = wanted.form or forms[0]
+    form = request.form or forms[0]
     if form not in forms:
         hint = f"one of {', '.join(forms)}"
-        problems.append(Problem(f"--format is '{form}', which {wanted.kind} has not", hint))
-    if not 1 <= wanted.files <= FILES_MAX:
-        problems.append(Problem(f"--files is {wanted.files}, the limits are 1 and {FILES_MAX}"))
-    elif wanted.examples < wanted.files:
-        message = f"--examples is {wanted.examples}, fewer than the {wanted.files} files"
+        problems.append(Problem(f"--format is '{form}', which {request.kind} has not", hint))
+    if not 1 <= request.files <= FILES_MAX:
+        problems.append(Problem(f"--files is {request.files}, the limits are 1 and {FILES_MAX}"))
+    elif request.examples < request.files:
+        message = f"--examples is {request.examples}, fewer than the {request.files} files"
         problems.append(Problem(message, "each file has one example at least"))
-    if wanted.seed < 0:
-        problems.append(Problem(f"--seed is {wanted.seed}, at least 0 is needed"))
+    if request.seed < 0:
+        problems.append(Problem(f"--seed is {request.seed}, at least 0 is needed"))
     if problems:
         raise UsageError.of(problems)
-    return make(form, wanted.vocab), form
+    return make(form, request.vocab), form

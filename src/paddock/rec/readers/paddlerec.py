@@ -22,7 +22,7 @@ from typing import Any
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks
 from paddock.data.formats.format import Parsed, read_lines
-from paddock.data.formats.samples import Sample, Slots, columns_of
+from paddock.data.formats.samples import Sample, SampleSlots, columns_of
 from paddock.errors import UsageError
 from paddock.rec.config.folder import imports
 
@@ -201,7 +201,7 @@ class LegacyFormat:
 
     path: str
     class_name: str | None = None
-    slots: Slots = field(default_factory=Slots)
+    slots: SampleSlots = field(default_factory=SampleSlots)
     names: tuple[str, ...] = ()
     config: tuple[tuple[str, Any], ...] = field(default=(), hash=False)  # May hold lists.
     config_path: str = ""

@@ -18,7 +18,7 @@ from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, lines_of
 from paddock.data.formats.format import Parsed, read_lines
 from paddock.data.formats.numbers import plain_integer, plain_number
-from paddock.data.formats.samples import Sample, Slots, columns_of
+from paddock.data.formats.samples import Sample, SampleSlots, columns_of
 from paddock.errors import PaddockError, UsageError
 
 STDERR_BYTES = 2000
@@ -30,7 +30,7 @@ class PipeFormat:
 
     command: str
     names: tuple[str, ...]
-    slots: Slots
+    slots: SampleSlots
 
     def __post_init__(self) -> None:
         if not self.names:

@@ -16,7 +16,7 @@ REASON_LENGTH_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PassPlan:
     """What is read. digest: of the list of chunks. chunks: how many.
 
     passes: 0 for as many as are asked for. seed: of the order, another one each pass; None: as
@@ -32,7 +32,7 @@ class Plan:
     aside: int | None = None
 
 
-class Lease(NamedTuple):
+class ChunkLease(NamedTuple):
     """A chunk in a worker's hands. number: of this lease, never used again. start: records of the
     chunk that are trained already. alone: no batch holds records of it and of another chunk.
     tries, deaths: how often it could not be read, and its worker died, at record `seen`.
@@ -47,7 +47,7 @@ class Lease(NamedTuple):
     seen: int = 0
 
 
-class Rest(NamedTuple):
+class ReturnedChunk(NamedTuple):
     """A chunk that came back. start, tries, deaths: of its next lease."""
 
     chunk: int
@@ -56,7 +56,7 @@ class Rest(NamedTuple):
     deaths: int = 0
 
 
-class Aside(NamedTuple):
+class FailedChunk(NamedTuple):
     """A chunk that nobody could read from record `start` on. pass_: in which pass."""
 
     pass_: int
@@ -65,7 +65,7 @@ class Aside(NamedTuple):
     reason: str
 
 
-class Report(NamedTuple):
+class LeaseResult(NamedTuple):
     """The end of a lease. records: of the chunk, trained, from its first one. reason: of a failure;
     "" when the chunk is done."""
 
@@ -75,26 +75,26 @@ class Report(NamedTuple):
 
 
 @dataclass(slots=True)
-class Worker:
-    """life: its incarnation. waits: it was told so. is_gone: for good. is_robbed: leases of it were
-    given to others since it began."""
+class LeaseHolder:
+    """waits: it was told so. is_gone: for good. leases_revoked: leases of it were given to others
+    since it began."""
 
-    life: int
-    leases: list[Lease] = field(default_factory=list)
+    incarnation: int
+    leases: list[ChunkLease] = field(default_factory=list)
     waits: bool = False
     is_gone: bool = False
-    is_robbed: bool = False
+    leases_revoked: bool = False
 
 
 @dataclass(slots=True)
-class Course:
+class PassState:
     """How far the passes are. cursor: chunks of the pass given out, in its order. next: lease.
 
     records: trained in this pass, of the leases that ended. again: of all passes, records that
     were given to another worker though some server had them. past: the checkpoint loaded last.
     """
 
-    plan: Plan
+    plan: PassPlan
     pass_: int = 0
     cursor: int = 0
     next: int = 1
@@ -107,66 +107,67 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class RegisterWorker:
     """A life of a worker begins. seen: records done, by lease, of its committed position."""
 
     worker: int
-    life: int
-    plan: Plan
+    incarnation: int
+    plan: PassPlan
     seen: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Poll:
     """A worker reports what it ended, and wants to hold so many leases."""
 
     worker: int
-    life: int
+    incarnation: int
     digest: str
     pass_: int
-    reports: tuple[Report, ...] = ()
+    reports: tuple[LeaseResult, ...] = ()
     hold: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """A worker gives back what it holds. seen: as in Begin."""
+class ReleaseChunks:
+    """A worker gives back what it holds. seen: as in RegisterWorker."""
 
     worker: int
-    life: int
+    incarnation: int
     seen: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
+class WorkerLost:
     """A worker is gone for good: nothing that it does counts from here on."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProgressReport:
     """How far a worker that is gone was: (on the server that is least far, on the furthest one)
     records, by lease. What is not there was not begun."""
 
     worker: int
-    life: int
+    incarnation: int
     seen: Mapping[int, tuple[int, int]]
 
 
-Event = Begin | Turn | Leave | Gone | Found
+Event = RegisterWorker | Poll | ReleaseChunks | WorkerLost | ProgressReport
 
 # ----------------------------------------------------------------------------------------- replies
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """All leases that the worker holds, oldest first. is_robbed: see Worker; to Begin only."""
+    """All leases that the worker holds, oldest first. leases_revoked: see LeaseHolder; to
+    RegisterWorker only."""
 
     pass_: int
-    leases: tuple[Lease, ...]
+    leases: tuple[ChunkLease, ...]
     is_over: bool = False
-    is_robbed: bool = False
+    leases_revoked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +178,11 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """First say how far this worker was: Found."""
+class AskProgress:
+    """First say how far this worker was: ProgressReport."""
 
     worker: int
-    life: int
+    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,19 +196,19 @@ class Over:
 class Failed:
     """The job is to fail. aside: the chunks that could not be read."""
 
-    aside: tuple[Aside, ...]
+    aside: tuple[FailedChunk, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Anew:
-    """The dispatcher does not know this life of the worker, or is elsewhere: Begin."""
+class Rejoin:
+    """The dispatcher does not know this life of the worker, or is elsewhere: RegisterWorker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Differs:
     """Other data are being read; those of `held` are not at their end."""
 
-    held: Plan
+    held: PassPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class Done:
     """It is as was said."""
 
 
-Reply = Granted | Wait | Ask | Over | Failed | Anew | Differs | Done
+Reply = Granted | Wait | AskProgress | Over | Failed | Rejoin | Differs | Done
 
 
 # ------------------------------------------------------------------------------------------- order

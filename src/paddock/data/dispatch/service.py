@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
-from paddock.data import dispatch_words as w
-from paddock.data.dispatch import Dispatch
+from paddock.data.dispatch import messages
+from paddock.data.dispatch.state import Dispatch
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ SERVICE = "data"
 STREAMS_MAX = 100
 NAME_LENGTH_MAX = 100
 # A turn's leases get numbers above those that any past has given: so many for each record.
-NUMBERS_A_RECORD = w.LEASES_MAX
+NUMBERS_A_RECORD = messages.LEASES_MAX
 
 
-class Dispatcher:
+class DispatcherService:
     """Answers {"stream": name, "do": begin | turn | leave | found | forget | look, ...}."""
 
     def answer(
@@ -49,9 +49,13 @@ class Dispatcher:
         aside = len(dispatch.aside)
         reply = dispatch.handle(event)
         # It is early enough to ask who is gone when somebody waits for him.
-        gone = [n for n in reply.holders if desk.is_gone(n)] if isinstance(reply, w.Wait) else []
+        gone = (
+            [n for n in reply.holders if desk.is_gone(n)]
+            if isinstance(reply, messages.Wait)
+            else []
+        )
         for number in gone:
-            dispatch.handle(w.Gone(number))
+            dispatch.handle(messages.WorkerLost(number))
             desk.say(f"stream {name}: worker {number} is gone, its chunks are given on")
         if gone:
             reply = dispatch.handle(event)
@@ -63,53 +67,77 @@ class Dispatcher:
                 f"stream {name}: chunk {one.chunk} is set aside at record {one.start} of it, in "
                 f"pass {one.pass_}: {one.reason}"
             )
-        return {"is": type(reply).__name__, **asdict(reply)}
+        return {"is": _NAMES[type(reply)], **_facts_of(reply)}
 
 
-def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> w.Event:
+def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> messages.Event:
     """The event of a question. Raises UsageError."""
-    worker, life = who
+    worker, incarnation = who
     do = question.get("do")
     try:
         if do == "begin":
-            plan = w.Plan(**question["plan"])
+            plan = messages.PassPlan(**question["plan"])
             _int(plan.chunks), _int(plan.passes), _int(plan.tries)
-            return w.Begin(worker, life, plan, _seen(question))
+            return messages.RegisterWorker(worker, incarnation, plan, _seen(question))
         if do == "turn":
             reports = tuple(
-                w.Report(_int(r[0]), _int(r[1]), str(r[2])) for r in question["reports"]
+                messages.LeaseResult(_int(r[0]), _int(r[1]), str(r[2])) for r in question["reports"]
             )
             place = str(question["digest"]), _int(question["pass_"])
-            return w.Turn(worker, life, *place, reports, _int(question["hold"]))
+            return messages.Poll(worker, incarnation, *place, reports, _int(question["hold"]))
         if do == "leave":
-            return w.Leave(worker, life, _seen(question))
+            return messages.ReleaseChunks(worker, incarnation, _seen(question))
         if do == "found":
             seen = {int(n): (_int(a), _int(b)) for n, (a, b) in question["seen"].items()}
-            return w.Found(_int(question["worker"]), _int(question["life"]), seen)
+            return messages.ProgressReport(_int(question["worker"]), _int(question["life"]), seen)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise UsageError(f"this is no question to the dispatcher: {error!r}") from error
     raise UsageError(f"the dispatcher was asked to {do!r}", hint="begin, turn, leave, found, look")
 
 
-def question_of(event: w.Begin | w.Turn | w.Leave | w.Found) -> dict[str, Any]:
-    """What becomes of an event in JSON: `event_from` reads it."""
-    return {"do": type(event).__name__.lower(), **asdict(event)}
+def question_of(event: messages.Event) -> dict[str, Any]:
+    """The event as JSON: `event_from` reads it."""
+    return {"do": _NAMES[type(event)], **_facts_of(event)}
 
 
-_REPLIES: dict[str, Any] = {one.__name__: one for one in get_args(w.Reply)}
+# The names on the wire; servers and workers of other versions know them.
+_NAMES: dict[type, str] = {
+    messages.RegisterWorker: "begin",
+    messages.Poll: "turn",
+    messages.ReleaseChunks: "leave",
+    messages.ProgressReport: "found",
+    messages.Granted: "Granted",
+    messages.Wait: "Wait",
+    messages.AskProgress: "Ask",
+    messages.Over: "Over",
+    messages.Failed: "Failed",
+    messages.Rejoin: "Anew",
+    messages.Differs: "Differs",
+    messages.Done: "Done",
+}
+_REPLIES: dict[str, Any] = {name: kind for kind, name in _NAMES.items()}
+_FIELDS = {"incarnation": "life", "leases_revoked": "is_robbed"}
+_ATTRIBUTES = {name: field for field, name in _FIELDS.items()}
 # Facts that are more than plain values.
 _PARTS: dict[str, Callable[[Any], Any]] = {
-    "leases": lambda leases: tuple(w.Lease(*lease) for lease in leases),
-    "aside": lambda aside: tuple(w.Aside(*one) for one in aside),
-    "held": lambda held: w.Plan(**held),
+    "leases": lambda leases: tuple(messages.ChunkLease(*lease) for lease in leases),
+    "aside": lambda aside: tuple(messages.FailedChunk(*one) for one in aside),
+    "held": lambda held: messages.PassPlan(**held),
 }
 
 
-def reply_from(answer: Mapping[str, Any]) -> w.Reply:
-    """The reply that `Dispatcher.answer` gave as JSON."""
-    facts = {name: _PARTS[name](fact) if name in _PARTS else fact for name, fact in answer.items()}
-    reply: w.Reply = _REPLIES[facts.pop("is")](**facts)
+def reply_from(answer: Mapping[str, Any]) -> messages.Reply:
+    """The reply that `DispatcherService.answer` gave as JSON."""
+    facts = {
+        _ATTRIBUTES.get(name, name): _PARTS[name](fact) if name in _PARTS else fact
+        for name, fact in answer.items()
+    }
+    reply: messages.Reply = _REPLIES[facts.pop("is")](**facts)
     return reply
+
+
+def _facts_of(message: messages.Event | messages.Reply) -> dict[str, Any]:
+    return {_FIELDS.get(name, name): fact for name, fact in asdict(message).items()}
 
 
 def _seen(question: Mapping[str, Any]) -> dict[int, int]:

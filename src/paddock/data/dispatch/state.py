@@ -2,30 +2,30 @@
 
 `handle` takes an event, changes the dispatcher, and returns a reply. What it changed is in
 `changes()`, by key; a dispatcher made from all keys is the same dispatcher. Whoever drives it
-keeps the changes before it gives the reply (dispatcher.py: in the log of the parameter server).
+keeps the changes before it gives the reply (service.py: in the log of the parameter server).
 Every reply may be lost and every event come twice: an event says what is to be, not what to add.
 
     chunk       event                                        becomes
     ---------   ------------------------------------------   -------------------------------------
-    to do       Turn of a worker that may hold one more      leased, by a number of its own
-    leased      Turn that says done                          done
-    leased      Turn that says failed, tries are left        to do, from there on; in batches alone
-    leased      Turn that says failed, no tries are left     set aside: counted, named
-    leased      Begin of a newer life of the worker          leased, to that life
+    to do       Poll of a worker that may hold one more      leased, by a number of its own
+    leased      Poll that says done                          done
+    leased      Poll that says failed, tries are left        to do, from there on; in batches alone
+    leased      Poll that says failed, no tries are left     set aside: counted, named
+    leased      RegisterWorker of a newer life               leased, to that life
     leased      the same, the tenth one at the same record   set aside
-    leased      Leave of the worker                          to do, from the first one not trained
-    leased      Gone, then Found (how far the worker was)    to do, from there
+    leased      ReleaseChunks of the worker                  to do, from the first one not trained
+    leased      WorkerLost, then ProgressReport              to do, from there
     any other   any report of a lease that is not held       as it was: the report is of no effect
 
-    Turn, when the worker holds no lease afterwards          reply
+    Poll, when the worker holds no lease afterwards          reply
     ------------------------------------------------------   ---------------------------------------
     a chunk is to do                                         Granted
     none is, another worker holds a lease                    Wait: it may come back
-    none is, a worker that is gone holds a lease             Ask: find out how far that one was
+    none is, a worker that is gone holds a lease             AskProgress: how far that one was
     none is to do and none is leased                         Over; also to who is a pass behind
     more chunks are set aside than the plan allows           Failed
 
-"Over" is not a state that somebody enters: it is asked anew at every Turn, so whatever came last
+"Over" is not a state that somebody enters: it is asked anew at every Poll, so whatever came last
 (done, failed, gone, left) ends the pass.
 
     what                                   after the death of its owner
@@ -42,7 +42,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from paddock.data import dispatch_words as w
+from paddock.data.dispatch import messages
 
 # Deaths of workers at one record of a chunk, before it is set aside: it may be the program's fault.
 DEATHS_MAX = 10
@@ -64,24 +64,24 @@ class Dispatch:
     """
 
     def __init__(self, notes: Mapping[str, Any], serial: int = 0, past: str = "") -> None:
-        course = notes.get("course")
-        self.course = None if course is None else _course(course)
+        state = notes.get("course")
+        self.pass_state = None if state is None else _course(state)
         self.serial = serial
-        self.back = [w.Rest(*one) for one in notes.get("back") or ()]
-        self.aside = [w.Aside(*one) for one in notes.get("aside") or ()]
+        self.back = [messages.ReturnedChunk(*one) for one in notes.get("back") or ()]
+        self.aside = [messages.FailedChunk(*one) for one in notes.get("aside") or ()]
         self.workers = {
             int(key[2:]): _worker(value)
             for key, value in notes.items()
             if key.startswith("w/") and value is not None
         }
         self._changed: set[str] = set()
-        if self.course is not None and self.course.past != past:
+        if self.pass_state is not None and self.pass_state.past != past:
             # Servers saved their parts one after the other: some have batches that others lack,
             # of leases that these notes do not know. Nobody can do the same batches again.
-            self.course.past = past
+            self.pass_state.past = past
             self._changed.add("course")
             for number, worker in self.workers.items():
-                worker.is_robbed = True
+                worker.leases_revoked = True
                 self._touch(number)
         self._past = past
 
@@ -93,47 +93,50 @@ class Dispatch:
 
     def _note(self, key: str) -> Any:
         if key == "course":
-            return None if self.course is None else asdict(self.course)
+            return None if self.pass_state is None else asdict(self.pass_state)
         if key in ("back", "aside"):
             return [list(one) for one in getattr(self, key)] or None
         worker = self.workers.get(int(key[2:]))
         if worker is None:
             return None
         leases = [list(lease) for lease in worker.leases]
-        return [worker.life, leases, worker.waits, worker.is_gone, worker.is_robbed]
+        return [worker.incarnation, leases, worker.waits, worker.is_gone, worker.leases_revoked]
 
     # ----------------------------------------------------------------------------- what is known
 
     @property
     def is_over(self) -> bool:
         """Whether every chunk of the pass is done or set aside."""
-        course = self.course
+        state = self.pass_state
         return (
-            course is not None
-            and course.cursor >= course.plan.chunks
+            state is not None
+            and state.cursor >= state.plan.chunks
             and not self.back
             and not any(worker.leases for worker in self.workers.values())
         )
 
-    def holders(self) -> Iterator[tuple[int, w.Worker]]:
+    def holders(self) -> Iterator[tuple[int, messages.LeaseHolder]]:
         """Workers that hold leases, by number."""
         return ((n, worker) for n, worker in sorted(self.workers.items()) if worker.leases)
 
     def describe(self) -> dict[str, Any]:
         """How far the pass is, for people and programs."""
-        if self.course is None:
+        if self.pass_state is None:
             return {}
-        plan, leased = self.course.plan, sum(len(w.leases) for _, w in self.holders())
-        aside = [one for one in self.aside if one.pass_ == self.course.pass_]
-        given = self.course.cursor - len(self.back) - leased - len(aside)
+        plan, leased = (
+            self.pass_state.plan,
+            sum(len(holder.leases) for _, holder in self.holders()),
+        )
+        aside = [one for one in self.aside if one.pass_ == self.pass_state.pass_]
+        given = self.pass_state.cursor - len(self.back) - leased - len(aside)
         return {
-            "pass": self.course.pass_,
+            "pass": self.pass_state.pass_,
             "passes": plan.passes,
             "chunks": plan.chunks,
             "done": given,
             "leased": leased,
-            "records": self.course.records,
-            "again": self.course.again,
+            "records": self.pass_state.records,
+            "again": self.pass_state.again,
             "aside": [one._asdict() for one in self.aside],
             "holders": {str(n): len(worker.leases) for n, worker in self.holders()},
             "is_over": self.is_over,
@@ -141,174 +144,188 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------ events
 
-    def handle(self, event: w.Event) -> w.Reply:
+    def handle(self, event: messages.Event) -> messages.Reply:
         """What the event leads to."""
-        if isinstance(event, w.Begin):
-            return self._begin(event)
+        if isinstance(event, messages.RegisterWorker):
+            return self._register(event)
         worker = self.workers.get(event.worker)
-        if isinstance(event, w.Gone):
+        if isinstance(event, messages.WorkerLost):
             if worker is not None and not worker.is_gone:
                 worker.is_gone = True
                 self._touch(event.worker)
-            return w.Done()
-        if isinstance(event, w.Turn) and self.course and event.digest != self.course.plan.digest:
-            return w.Over(is_last=True)  # Others have gone on to other data.
-        if worker is None or worker.life != event.life:
-            return w.Anew() if isinstance(event, w.Turn) else w.Done()
-        if isinstance(event, w.Turn):
-            return self._turn(event, worker)
-        if isinstance(event, w.Found) and worker.is_gone:
-            self._rob(event, worker)
-        if isinstance(event, w.Leave):
+            return messages.Done()
+        if (
+            isinstance(event, messages.Poll)
+            and self.pass_state
+            and event.digest != self.pass_state.plan.digest
+        ):
+            return messages.Over(is_last=True)  # Others have gone on to other data.
+        if worker is None or worker.incarnation != event.incarnation:
+            return messages.Rejoin() if isinstance(event, messages.Poll) else messages.Done()
+        if isinstance(event, messages.Poll):
+            return self._poll(event, worker)
+        if isinstance(event, messages.ProgressReport) and worker.is_gone:
+            self._revoke(event, worker)
+        if isinstance(event, messages.ReleaseChunks):
             for lease in worker.leases:
                 start = max(lease.start, event.seen.get(lease.number, 0))
-                self._return(_rest(lease, start))
+                self._return(_remainder(lease, start))
             self._forget(event.worker)
-        return w.Done()
+        return messages.Done()
 
-    def _begin(self, event: w.Begin) -> w.Reply:
-        plan, course = event.plan, self.course
-        if course is None or (self.is_over and course.plan.digest != plan.digest):
+    def _register(self, event: messages.RegisterWorker) -> messages.Reply:
+        plan, state = event.plan, self.pass_state
+        if state is None or (self.is_over and state.plan.digest != plan.digest):
             self._open(plan)
-        elif _kind(course.plan) != _kind(plan):
-            return w.Differs(course.plan)
-        elif course.plan != plan:
-            course.plan = plan  # How often, and what may fail, is the newest life's to say.
+        elif _kind(state.plan) != _kind(plan):
+            return messages.Differs(state.plan)
+        elif state.plan != plan:
+            state.plan = plan  # How often, and what may fail, is the newest life's to say.
             self._changed.add("course")
-        assert self.course is not None
-        worker = self.workers.setdefault(event.worker, w.Worker(event.life))
-        if worker.leases and worker.life != event.life:
+        assert self.pass_state is not None
+        worker = self.workers.setdefault(event.worker, messages.LeaseHolder(event.incarnation))
+        if worker.leases and worker.incarnation != event.incarnation:
             self._count_death(worker, event.seen)
-        is_robbed = worker.is_robbed
-        self.workers[event.worker] = w.Worker(event.life, worker.leases, worker.waits)
+        leases_revoked = worker.leases_revoked
+        self.workers[event.worker] = messages.LeaseHolder(
+            event.incarnation, worker.leases, worker.waits
+        )
         self._touch(event.worker)
-        return w.Granted(self.course.pass_, tuple(worker.leases), self.is_over, is_robbed)
+        return messages.Granted(
+            self.pass_state.pass_, tuple(worker.leases), self.is_over, leases_revoked
+        )
 
-    def _open(self, plan: w.Plan) -> None:
-        past = self.course
-        self.course = w.Course(plan, past=self._past)
+    def _open(self, plan: messages.PassPlan) -> None:
+        past = self.pass_state
+        self.pass_state = messages.PassState(plan, past=self._past)
         if past is not None:
-            self.course.next, self.course.again = past.next, past.again
+            self.pass_state.next, self.pass_state.again = past.next, past.again
         for number in list(self.workers):
             self._forget(number)
         self.aside.clear()
         self._changed |= {"course", "aside"}
 
-    def _turn(self, event: w.Turn, worker: w.Worker) -> w.Reply:
-        course = self.course
-        if course is None or worker.is_gone:
-            return w.Anew()
+    def _poll(self, event: messages.Poll, worker: messages.LeaseHolder) -> messages.Reply:
+        state = self.pass_state
+        if state is None or worker.is_gone:
+            return messages.Rejoin()
         for report in event.reports:
             self._end(event.worker, worker, report)
-        if event.pass_ == course.pass_ + 1 and self.is_over:
-            if course.plan.passes and event.pass_ >= course.plan.passes:
-                return w.Over(is_last=True)
-            course.pass_, course.cursor, course.records = event.pass_, 0, 0
+        if event.pass_ == state.pass_ + 1 and self.is_over:
+            if state.plan.passes and event.pass_ >= state.plan.passes:
+                return messages.Over(is_last=True)
+            state.pass_, state.cursor, state.records = event.pass_, 0, 0
             self._changed.add("course")
             for number, one in self.workers.items():
                 if one.waits:  # No batch goes over from pass to pass.
                     one.waits = False
                     self._touch(number)
-        if event.pass_ < course.pass_:
-            return w.Over(is_last=False)
-        if event.pass_ > course.pass_:
-            return w.Anew()
-        aside = tuple(one for one in self.aside if one.pass_ == course.pass_)
-        if len(aside) > (w.ASIDE_MAX if course.plan.aside is None else course.plan.aside):
-            return w.Failed(aside)
-        hold = min(event.hold, w.LEASES_MAX)
+        if event.pass_ < state.pass_:
+            return messages.Over(is_last=False)
+        if event.pass_ > state.pass_:
+            return messages.Rejoin()
+        aside = tuple(one for one in self.aside if one.pass_ == state.pass_)
+        if len(aside) > (messages.ASIDE_MAX if state.plan.aside is None else state.plan.aside):
+            return messages.Failed(aside)
+        hold = min(event.hold, messages.LEASES_MAX)
         while len(worker.leases) < hold and self._grant(worker):
             self._touch(event.worker)
         if self.is_over:
-            return w.Over(course.plan.passes == course.pass_ + 1)
+            return messages.Over(state.plan.passes == state.pass_ + 1)
         if len(worker.leases) < hold and not worker.waits:
             # What comes after a wait begins a batch: so that a life that reads the same leases
             # again cuts the same batches.
             worker.waits = True
             self._touch(event.worker)
         if worker.leases:
-            return w.Granted(course.pass_, tuple(worker.leases))
+            return messages.Granted(state.pass_, tuple(worker.leases))
         for number, holder in self.holders():
             if holder.is_gone:
-                return w.Ask(number, holder.life)
-        return w.Wait(tuple(number for number, _ in self.holders()))
+                return messages.AskProgress(number, holder.incarnation)
+        return messages.Wait(tuple(number for number, _ in self.holders()))
 
     # ------------------------------------------------------------------------------------ leases
 
-    def _grant(self, worker: w.Worker) -> bool:
+    def _grant(self, worker: messages.LeaseHolder) -> bool:
         """Lease the next chunk that is to do; False when there is none."""
-        course = self.course
-        assert course is not None
+        state = self.pass_state
+        assert state is not None
         if self.back:
             rest = self.back.pop(0)
             self._changed.add("back")
-        elif course.cursor < course.plan.chunks:
-            plan = course.plan
-            rest = w.Rest(w.place_in(plan.chunks, plan.seed, course.pass_, course.cursor), 0)
-            course.cursor += 1
+        elif state.cursor < state.plan.chunks:
+            plan = state.plan
+            rest = messages.ReturnedChunk(
+                messages.place_in(plan.chunks, plan.seed, state.pass_, state.cursor), 0
+            )
+            state.cursor += 1
         else:
             return False
-        is_alone = worker.waits or rest != w.Rest(rest.chunk, 0)
-        number = max(course.next, self.serial)
-        lease = w.Lease(
+        is_alone = worker.waits or rest != messages.ReturnedChunk(rest.chunk, 0)
+        number = max(state.next, self.serial)
+        lease = messages.ChunkLease(
             number, rest.chunk, rest.start, is_alone, rest.tries, rest.deaths, rest.start
         )
         worker.leases.append(lease)
         worker.waits = False
-        course.next = number + 1
+        state.next = number + 1
         self._changed.add("course")
         return True
 
-    def _end(self, number: int, worker: w.Worker, report: w.Report) -> None:
+    def _end(self, number: int, worker: messages.LeaseHolder, report: messages.LeaseResult) -> None:
         """A lease has ended. # leased -> done, to do, set aside"""
         lease = next((one for one in worker.leases if one.number == report.number), None)
-        if lease is None or self.course is None:
+        if lease is None or self.pass_state is None:
             return  # It was said before, or is not this worker's any more.
         worker.leases.remove(lease)
         self._touch(number)
         if not report.reason:
-            self.course.records += report.records
+            self.pass_state.records += report.records
             self._changed.add("course")
             return
-        rest = _rest(lease, report.records)
+        rest = _remainder(lease, report.records)
         self._return(rest._replace(tries=rest.tries + 1), report.reason)
 
-    def _return(self, rest: w.Rest, reason: str = "its worker died there, again and again") -> None:
+    def _return(
+        self, rest: messages.ReturnedChunk, reason: str = "its worker died there, again and again"
+    ) -> None:
         """# leased -> to do, or set aside"""
-        assert self.course is not None
-        if rest.tries < self.course.plan.tries and rest.deaths < DEATHS_MAX:
+        assert self.pass_state is not None
+        if rest.tries < self.pass_state.plan.tries and rest.deaths < DEATHS_MAX:
             self.back.append(rest)
             self._changed.add("back")
             return
-        reason = reason[: w.REASON_LENGTH_MAX]
-        self.aside.append(w.Aside(self.course.pass_, rest.chunk, rest.start, reason))
-        del self.aside[: -w.ASIDE_MAX - 1]
-        self.course.records += rest.start
+        reason = reason[: messages.REASON_LENGTH_MAX]
+        self.aside.append(
+            messages.FailedChunk(self.pass_state.pass_, rest.chunk, rest.start, reason)
+        )
+        del self.aside[: -messages.ASIDE_MAX - 1]
+        self.pass_state.records += rest.start
         self._changed |= {"aside", "course"}
 
-    def _count_death(self, worker: w.Worker, seen: Mapping[int, int]) -> None:
+    def _count_death(self, worker: messages.LeaseHolder, seen: Mapping[int, int]) -> None:
         """A life has ended in its oldest lease, and another one goes on there."""
         lease = worker.leases[0]
-        rest = _rest(lease, seen.get(lease.number, 0))
+        rest = _remainder(lease, seen.get(lease.number, 0))
         if rest.deaths + 1 < DEATHS_MAX:
             worker.leases[0] = lease._replace(
                 tries=rest.tries, deaths=rest.deaths + 1, seen=rest.start
             )
             return
         del worker.leases[0]
-        worker.is_robbed = True
+        worker.leases_revoked = True
         self._return(rest._replace(deaths=rest.deaths + 1))
 
-    def _rob(self, found: w.Found, worker: w.Worker) -> None:
+    def _revoke(self, found: messages.ProgressReport, worker: messages.LeaseHolder) -> None:
         """The leases of a worker that is gone. # leased -> to do, or set aside"""
-        assert self.course is not None
+        assert self.pass_state is not None
         for place, lease in enumerate(worker.leases):
             least, most = found.seen.get(lease.number, (0, 0))
-            rest = _rest(lease, least)
+            rest = _remainder(lease, least)
             self._return(rest._replace(deaths=rest.deaths + (place == 0)))
-            self.course.again += max(0, most - rest.start)
+            self.pass_state.again += max(0, most - rest.start)
         worker.leases.clear()
-        worker.is_robbed = True
+        worker.leases_revoked = True
         self._touch(found.worker)
         self._changed.add("course")
 
@@ -320,23 +337,25 @@ class Dispatch:
         self._touch(worker)
 
 
-def _rest(lease: w.Lease, records: int) -> w.Rest:
+def _remainder(lease: messages.ChunkLease, records: int) -> messages.ReturnedChunk:
     """What is left of a lease; what failed before a record that is done is forgotten."""
     start = max(lease.start, records)
     if start > lease.seen:
-        return w.Rest(lease.chunk, start)
-    return w.Rest(lease.chunk, start, lease.tries, lease.deaths)
+        return messages.ReturnedChunk(lease.chunk, start)
+    return messages.ReturnedChunk(lease.chunk, start, lease.tries, lease.deaths)
 
 
-def _kind(plan: w.Plan) -> w.Plan:
+def _kind(plan: messages.PassPlan) -> messages.PassPlan:
     """What must be the same for a pass to go on."""
     return replace(plan, passes=0, tries=0, aside=None)
 
 
-def _course(data: Mapping[str, Any]) -> w.Course:
-    return w.Course(**{**data, "plan": w.Plan(**data["plan"])})
+def _course(data: Mapping[str, Any]) -> messages.PassState:
+    return messages.PassState(**{**data, "plan": messages.PassPlan(**data["plan"])})
 
 
-def _worker(data: list[Any]) -> w.Worker:
-    life, leases, *facts = data
-    return w.Worker(life, [w.Lease(*lease) for lease in leases], *facts)
+def _worker(data: list[Any]) -> messages.LeaseHolder:
+    incarnation, leases, *facts = data
+    return messages.LeaseHolder(
+        incarnation, [messages.ChunkLease(*lease) for lease in leases], *facts
+    )

@@ -7,10 +7,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from paddock.data.dispatch import Dispatch
-from paddock.data.dispatch_words import Begin, Event, Found, Gone, Leave, Reply, Turn
-from paddock.data.dispatcher import SERVICE, question_of, reply_from
-from paddock.data.feed import records_by_lease
+from paddock.data.dispatch.batches import records_by_lease
+from paddock.data.dispatch.messages import (
+    Event,
+    Poll,
+    ProgressReport,
+    RegisterWorker,
+    ReleaseChunks,
+    Reply,
+    WorkerLost,
+)
+from paddock.data.dispatch.service import SERVICE, question_of, reply_from
+from paddock.data.dispatch.state import Dispatch
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +30,10 @@ IDLE_SECONDS = (0.02, 1.0)
 CLOCKED = ("sync", "staleness")
 
 
-class Alone:
+class LocalDispatcher:
     """One process and nobody else; what it knows is in its state."""
 
-    worker, life = 0, 1
+    worker, incarnation = 0, 1
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
@@ -71,7 +79,7 @@ class Alone:
         self._dispatch = Dispatch(self.notes)
 
 
-class Shared:
+class SharedDispatcher:
     """Many workers: the dispatcher is with server 0, and positions belong to the steps."""
 
     def __init__(
@@ -89,7 +97,7 @@ class Shared:
         return self._client.place.trainer
 
     @property
-    def life(self) -> int:
+    def incarnation(self) -> int:
         """Its incarnation, as the chief numbered it."""
         return self._client.incarnation
 
@@ -114,7 +122,7 @@ class Shared:
             self._client.resume_offset()
 
     def ask(self, event: Event) -> Reply:
-        assert isinstance(event, Begin | Turn | Leave | Found), Gone
+        assert isinstance(event, RegisterWorker | Poll | ReleaseChunks | ProgressReport), WorkerLost
         return reply_from(self._call(question_of(event)))
 
     def look(self) -> dict[str, Any]:

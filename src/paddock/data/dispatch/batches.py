@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from paddock.data import dispatch_words as w
+from paddock.data.dispatch import messages
 from paddock.errors import PaddockError, UsageError
 
 # What reading and parsing data may raise; anything else is a bug, and ends the program.
@@ -24,7 +24,7 @@ UNREADABLE = (PaddockError, OSError, ValueError, EOFError)
 Read = Callable[[int, int], Iterator[Sequence[Any]]]
 
 
-class Port(Protocol):
+class DispatchClient(Protocol):
     """The way to the dispatcher and to where positions are kept."""
 
     @property
@@ -32,7 +32,7 @@ class Port(Protocol):
         """Who asks."""
 
     @property
-    def life(self) -> int:
+    def incarnation(self) -> int:
         """Which life of it."""
 
     def seen(self) -> dict[int, int]:
@@ -41,7 +41,7 @@ class Port(Protocol):
     def resume(self, *, exactly: bool) -> None:
         """Batches follow. exactly: those that the life before did after its position, again."""
 
-    def ask(self, event: w.Event) -> w.Reply:
+    def ask(self, event: messages.Event) -> messages.Reply:
         """The dispatcher's reply; the event may come to it twice."""
 
     def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
@@ -58,12 +58,12 @@ class Port(Protocol):
 
 
 @dataclass(slots=True)
-class Held:
+class ActiveLease:
     """A lease in work. read, used, kept: records of the chunk that are in batches, in batches that
     were used, in positions that are kept. end: None while there is more, "" behind its last
     record, else why the next one cannot be read."""
 
-    lease: w.Lease
+    lease: messages.ChunkLease
     read: int
     used: int
     kept: int
@@ -85,7 +85,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Item:
+class LeasedBatch:
     """A batch and where its records are from. parts: the records, as they were read. position: of
     the worker behind it, all that another life needs to know: what is used of leases in work."""
 
@@ -109,13 +109,13 @@ def flat(parts: list[Sequence[Any]]) -> list[Any]:
     return [record for part in parts for record in part]
 
 
-class Feed:
+class LeasedBatches:
     """The batches of one worker. make: of records, a batch. name: of a chunk, for people."""
 
     def __init__(
         self,
-        port: Port,
-        plan: w.Plan,
+        port: DispatchClient,
+        plan: messages.PassPlan,
         read: Read,
         batch_size: int,
         *,
@@ -131,9 +131,9 @@ class Feed:
         self._make = make
         self._name = name
         self._has_begun = False
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, ActiveLease] = {}
         self._noted: dict[str, Any] | None = None
-        self._latest: Item | None = None
+        self._latest: LeasedBatch | None = None
 
     # ------------------------------------------------------------------------------- begin, end
 
@@ -142,8 +142,10 @@ class Feed:
         if self._has_begun:
             return
         seen = self.port.seen()
-        reply = self.port.ask(w.Begin(self.port.worker, self.port.life, self.plan, seen))
-        if isinstance(reply, w.Differs):
+        reply = self.port.ask(
+            messages.RegisterWorker(self.port.worker, self.port.incarnation, self.plan, seen)
+        )
+        if isinstance(reply, messages.Differs):
             held = reply.held
             raise UsageError(
                 f"other data are being read: {held.chunks} chunks ({held.digest}, seed "
@@ -152,18 +154,18 @@ class Feed:
                 hint="name the same files in every worker, and in every life until the pass is "
                 "over; two sets of data in one job need two names: stream(..., name=)",
             )
-        assert isinstance(reply, w.Granted)
+        assert isinstance(reply, messages.Granted)
         self._has_begun = True
         self.pass_ = reply.pass_ + (reply.is_over and not reply.leases)
         self.is_ended = 0 < self.plan.passes <= self.pass_
         for lease in reply.leases:
             self._hold(lease, seen.get(lease.number, 0))
-        self.port.resume(exactly=not reply.is_robbed)
+        self.port.resume(exactly=not reply.leases_revoked)
 
-    def _hold(self, lease: w.Lease, done: int = 0) -> None:
+    def _hold(self, lease: messages.ChunkLease, done: int = 0) -> None:
         if lease.number not in self._held:
             start = max(lease.start, done)
-            self._held[lease.number] = Held(lease, start, start, start)
+            self._held[lease.number] = ActiveLease(lease, start, start, start)
 
     def leave(self) -> None:
         """Give back what is not done; another worker goes on there. Then it may begin again."""
@@ -174,11 +176,11 @@ class Feed:
         seen = {number: held.kept for number, held in self._held.items()}
         self._held.clear()
         self._latest = None
-        self.port.ask(w.Leave(self.port.worker, self.port.life, seen))
+        self.port.ask(messages.ReleaseChunks(self.port.worker, self.port.incarnation, seen))
 
     # ---------------------------------------------------------------------------------- batches
 
-    def items(self) -> Iterator[Item | None]:
+    def items(self) -> Iterator[LeasedBatch | None]:
         """The batches of one pass that this worker gets. Whoever takes them says what it used.
 
         None: before the next one comes, use all that was given. The dispatcher is asked only
@@ -203,7 +205,7 @@ class Feed:
             self.use_latest()
             self._keep(wanted=False)
 
-    def use(self, item: Item) -> None:
+    def use(self, item: LeasedBatch) -> None:
         """The batch is trained, in this process: note it. In the order of the batches."""
         for span in item.spans:
             self._held[span.number].used = span.stop
@@ -217,7 +219,7 @@ class Feed:
         if item is not None:
             self.use(item)
 
-    def _next(self) -> Generator[None, None, Item | None]:
+    def _next(self) -> Generator[None, None, LeasedBatch | None]:
         """The next batch, None when the pass is over. Yields as items() does."""
         while (item := (yield from self._gather())) is not None:
             try:
@@ -231,9 +233,9 @@ class Feed:
                 self._fail(item, _reason(error))
         return None
 
-    def _gather(self) -> Generator[None, None, Item | None]:
+    def _gather(self) -> Generator[None, None, LeasedBatch | None]:
         """The records of the next batch, None when the pass is over. Yields as items() does."""
-        item, idle = Item(), 0
+        item, idle = LeasedBatch(), 0
         while item.size < self._size:
             held = next((h for h in self._held.values() if h.end is None), None)
             if held is not None:
@@ -241,11 +243,11 @@ class Feed:
                     break
                 self._take(held, item)
                 continue
-            if item.parts and len(self._held) >= w.LEASES_MAX:
+            if item.parts and len(self._held) >= messages.LEASES_MAX:
                 break
             while self._is_behind(item):
                 yield None
-            asked = self._turn()
+            asked = self._poll()
             if asked is None:
                 return None
             if asked:
@@ -257,17 +259,17 @@ class Feed:
                 idle += 1
         return item
 
-    def _is_behind(self, item: Item) -> bool:
+    def _is_behind(self, item: LeasedBatch) -> bool:
         """Whether batches before this one were given and are not used yet."""
         begins = {span.number: span.start for span in item.spans}
         return any(h.used < begins.get(n, h.read) for n, h in self._held.items())
 
-    def _is_apart(self, item: Item, held: Held) -> bool:
+    def _is_apart(self, item: LeasedBatch, held: ActiveLease) -> bool:
         """Whether the batch must not go on in this chunk."""
         last = self._held[item.spans[-1].number]
         return last is not held and (last.lease.alone or held.lease.alone)
 
-    def _take(self, held: Held, item: Item) -> None:
+    def _take(self, held: ActiveLease, item: LeasedBatch) -> None:
         """Move records of a chunk into the batch: all that are read, or those that fit."""
         try:
             if held.source is None:
@@ -289,7 +291,7 @@ class Feed:
             start = item.spans.pop().start
         item.spans.append(Span(held.lease.number, start, held.read))
 
-    def _fail(self, item: Item, reason: str) -> None:
+    def _fail(self, item: LeasedBatch, reason: str) -> None:
         """The batch cannot be made. Its chunks end before it, and are tried again one by one."""
         for span in item.spans:
             held = self._held[span.number]
@@ -303,38 +305,38 @@ class Feed:
             for held in self._held.values():
                 held.kept = held.used
 
-    def _turn(self) -> bool | None:
+    def _poll(self) -> bool | None:
         """Report what has ended and ask for one more; whether there is one, None: pass over."""
         ended = [h for h in self._held.values() if h.end is not None and h.used == h.read]
         self._keep(wanted=bool(ended))
         ended = [held for held in ended if held.kept == held.read]
-        reports = tuple(w.Report(h.lease.number, h.read, h.end or "") for h in ended)
+        reports = tuple(messages.LeaseResult(h.lease.number, h.read, h.end or "") for h in ended)
         for held in ended:
             del self._held[held.lease.number]
-        turn = w.Turn(
+        turn = messages.Poll(
             self.port.worker,
-            self.port.life,
+            self.port.incarnation,
             self.plan.digest,
             self.pass_,
             reports,
-            min(len(self._held) + 1, w.LEASES_MAX),
+            min(len(self._held) + 1, messages.LEASES_MAX),
         )
         reply = self.port.ask(turn)
-        while isinstance(reply, w.Ask):
+        while isinstance(reply, messages.AskProgress):
             seen = self.port.seen_of(reply.worker)
-            self.port.ask(w.Found(reply.worker, reply.life, seen))
+            self.port.ask(messages.ProgressReport(reply.worker, reply.incarnation, seen))
             reply = self.port.ask(turn)
-        if isinstance(reply, w.Over):
+        if isinstance(reply, messages.Over):
             self.is_ended = self.is_ended or reply.is_last
             return None
-        if isinstance(reply, w.Granted):
+        if isinstance(reply, messages.Granted):
             fresh = [lease for lease in reply.leases if lease.number not in self._held]
             for lease in fresh:
                 self._hold(lease)
             return bool(fresh)
-        if isinstance(reply, w.Failed):
+        if isinstance(reply, messages.Failed):
             raise self._failure(reply)
-        if isinstance(reply, w.Anew):
+        if isinstance(reply, messages.Rejoin):
             raise PaddockError(
                 f"the dispatcher does not know worker {self.port.worker} in pass {self.pass_} any "
                 "more: a checkpoint was loaded, or other data were begun",
@@ -342,7 +344,7 @@ class Feed:
             )
         return False
 
-    def _failure(self, reply: w.Failed) -> PaddockError:
+    def _failure(self, reply: messages.Failed) -> PaddockError:
         names = [f"{self._name(a.chunk)} from record {a.start} on: {a.reason}" for a in reply.aside]
         return PaddockError(
             f"chunks of data could not be read: {len(names)}, {self.plan.aside} are allowed: "
