@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tracemalloc
 from pathlib import Path
@@ -15,10 +16,15 @@ from paddock.data.dispatch.messages import (
     Over,
     PassPlan,
     Poll,
+    ProgressReport,
     RegisterWorker,
+    Rejoin,
+    ReleaseChunks,
     place_in,
 )
+from paddock.data.dispatch.service import event_from, question_of, reply_from
 from paddock.data.dispatch.state import DEATHS_MAX, Dispatch
+from paddock.errors import UsageError
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
@@ -80,3 +86,42 @@ def test_deaths_at_other_records_do_not_add_up() -> None:
         begun = dispatch.handle(RegisterWorker(0, incarnation, plan, {1: incarnation}))
         assert isinstance(begun, Granted)
         assert [lease.number for lease in begun.leases] == [1]
+
+
+def test_messages_keep_their_names_on_the_wire() -> None:
+    """A server of one version understands the workers of another."""
+    poll = Poll(1, 2, "d", 0, (LeaseResult(5, 10, "bad line"),), 3)
+    question = json.loads(json.dumps(question_of(poll)))
+    assert question == {
+        "do": "turn", "worker": 1, "life": 2, "digest": "d", "pass_": 0,
+        "reports": [[5, 10, "bad line"]], "hold": 3,
+    }  # fmt: skip
+    assert event_from((1, 2), question) == poll
+    assert reply_from({"is": "Anew"}) == Rejoin()
+    answer = {"is": "Granted", "pass_": 0, "leases": [], "is_over": False, "is_robbed": True}
+    assert reply_from(answer) == Granted(0, (), leases_revoked=True)
+
+
+def test_worker_speaks_for_itself_and_reports_another() -> None:
+    """The connection says who asks; a progress report is about a worker that is gone."""
+    leave = {"do": "leave", "worker": 7, "life": 7, "seen": {"3": 4}}
+    assert event_from((1, 2), leave) == ReleaseChunks(1, 2, {3: 4})
+    found = {"do": "found", "worker": 7, "life": 8, "seen": {"3": [4, 5]}}
+    assert event_from((1, 2), found) == ProgressReport(7, 8, {3: (4, 5)})
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        {"do": "x"},
+        {"do": "turn"},
+        {"do": "leave", "seen": {"a": 1}},
+        {"do": "leave", "seen": {"1": -1}},
+        {"do": "turn", "digest": "d", "pass_": 0, "reports": [[1, 2]], "hold": 1},
+        {"do": "turn", "digest": "d", "pass_": 0, "reports": [], "hold": True},
+    ],
+)
+def test_question_that_is_none_is_refused(question: dict[str, object]) -> None:
+    """A wrong question names what is wrong with it, and changes nothing."""
+    with pytest.raises(UsageError):
+        event_from((1, 2), question)

@@ -31,7 +31,7 @@ class Assignment:
     repeated: bool = False
 
     def bytes_of(self, worker: int) -> int:
-        """What a worker reads."""
+        """The bytes that a worker reads."""
         return sum(piece.size for piece in self.parts[worker])
 
     def table(self) -> list[tuple[str, ...]]:
@@ -44,7 +44,7 @@ class Assignment:
         return rows
 
     def remarks(self) -> list[str]:
-        """What people should know about the plan, a sentence each."""
+        """Remarks for people about the plan, a sentence each."""
         sizes = [self.bytes_of(worker) for worker in range(len(self.parts))]
         found = []
         if self.repeated:

@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class FileFacts:
-    """What one file holds."""
+    """The counts of one file."""
 
     path: str
     bytes: int
@@ -51,7 +51,7 @@ class Numbers:
 
 @dataclass
 class DataReport:
-    """What a check has found. wrong: ends with exit code 1. warnings: worth a look."""
+    """The result of a check. wrong: ends with exit code 1. warnings: worth a look."""
 
     files: list[FileFacts] = field(default_factory=list)
     samples: list[tuple[str, str]] = field(default_factory=list)  # file, example as parsed

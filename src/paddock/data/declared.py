@@ -1,4 +1,4 @@
-"""What data looks like by its first lines: the format, and the slots. No I/O here."""
+"""The format and the slots of data, detected from its first lines. No I/O here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CRITEO_FIELDS = 40
 
 
 def format_of(block: bytes) -> str:
-    """What the first line looks like: one of FORMATS; slots where there is none.
+    """The format of the first line, one of FORMATS; slots where there is no line.
 
     >>> format_of(b"click:1 1:7\\n"), format_of(b"1,2,3\\n")
     ('slots', 'csv')

@@ -65,7 +65,7 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
 
 
 def is_url(path: str) -> bool:
-    """Whether fsspec has to open it.
+    """True for a URL, which fsspec opens.
 
     >>> is_url("s3://bucket/part-0"), is_url("train/part-0")
     (True, False)
@@ -74,7 +74,7 @@ def is_url(path: str) -> bool:
 
 
 def is_elsewhere(path: str) -> bool:
-    """Whether data is no file of a file system: a URL, or made when it is read.
+    """True for data outside of the file system: a URL, or generated when it is read.
 
     >>> is_elsewhere("s3://b/x"), is_elsewhere("generated:criteo?seed=1"), is_elsewhere("data")
     (True, True, False)
@@ -83,7 +83,7 @@ def is_elsewhere(path: str) -> bool:
 
 
 def is_data_name(name: str) -> bool:
-    """Whether a file of that name in a directory is data.
+    """True when a file of that name in a directory is data.
 
     >>> [name for name in ("part-0", ".part-0", "_SUCCESS", "part-0.done") if is_data_name(name)]
     ['part-0']
@@ -164,12 +164,12 @@ def _empty(path: str) -> UsageError:
 
 
 def is_compressed(path: str) -> bool:
-    """Whether it is read from its beginning only."""
+    """True for a compressed file, which is read from its beginning only."""
     return path.endswith(".gz")
 
 
 def is_parquet(path: str) -> bool:
-    """Whether it has row groups in place of lines."""
+    """True for a Parquet file, which has row groups in place of lines."""
     return path.endswith((".parquet", ".pq"))
 
 
@@ -218,7 +218,7 @@ class Chunks(Sequence[Chunk]):
         return Chunk(file.path, file.size * index // count, file.size * (index + 1) // count)
 
     def digest(self) -> str:
-        """Of what is in which chunk: equal for equal files, cut alike. 16 hex digits."""
+        """A digest of the list of chunks: equal for equal files, cut alike. 16 hex digits."""
         told = hashlib.sha256(str(self._bytes).encode())
         for file in self.files:
             told.update(f"\0{file.path}\0{file.size}".encode())

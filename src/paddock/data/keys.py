@@ -10,7 +10,7 @@ Key = Callable[[bytes], bytes | None]
 
 
 def key_of(column: str, first_line: bytes) -> Key:
-    """What gives a line's value, None where it has none.
+    """A function from a line to its value, None for a line without one.
 
     column: a field's number from 1, or a slot's name, with ':' behind it where it is a number.
     first_line: says what separates fields: tab, else comma, else blank.

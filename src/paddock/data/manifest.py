@@ -1,4 +1,4 @@
-"""What a command of `paddock data` has written, and how it gets its names: all at once.
+"""The manifest of files that `paddock data` has written, and how all are published at once.
 
 Rule: no file stands under its name before all are on the disk; the manifest comes last.
 """
@@ -23,7 +23,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a manifest. count: its lines, rows or examples. xxh3: of its bytes, 64 bits."""
+    """A file of a manifest. count: its lines, rows or examples. xxh3: of its bytes, 64 bits."""
 
     name: str
     count: int
@@ -33,7 +33,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What stands in a directory. facts: how it was made, and what is known about it."""
+    """The content of a directory. facts: how it was made, and what is known about it."""
 
     kind: str
     shards: tuple[Shard, ...]

@@ -48,10 +48,10 @@ Place = tuple[int, int]  # number of a file, offset in it
 
 @dataclass(frozen=True)
 class SplitRequest:
-    """What to split, and how.
+    """Files to split, and how.
 
     by: one of RULES; rows are lines of text. key: a column (paddock.data.keys). seed: shuffle the
-    lines. is_legacy: lines // count + 1 in each shard, as prepare.py of the word2vec demo has it;
+    lines. is_legacy: lines // count + 1 in each shard, as the word2vec demo has it;
     there may be fewer shards than `count`. name: of the shards, before their numbers.
     """
 
@@ -196,7 +196,7 @@ def _newlines(path: Path) -> list[int]:
 
 
 def _line_edges(sources: Sequence[Path], request: SplitRequest) -> tuple[list[Place], list[int]]:
-    """Where shards begin and end, by equal numbers of lines; the lines of each."""
+    """The begin and end of shards, by equal numbers of lines; the lines of each."""
     counted = [_newlines(path) for path in sources]
     firsts = np.cumsum([0, *(found[-1] for found in counted)]).tolist()
     total, count = firsts[-1], request.count
@@ -225,7 +225,7 @@ def _offset(path: Path, counted: list[int], line: int) -> int:
 
 @lru_cache(1)  # Many shards may begin in one block.
 def _ends(path: Path, block: int) -> NDArray[np.int64]:
-    """Where a block has its newlines."""
+    """The offsets of a block's newlines, (n,) int64."""
     with path.open("rb") as file:
         file.seek(block * BLOCK)
         return np.flatnonzero(np.frombuffer(file.read(BLOCK), np.uint8) == 10)
@@ -239,7 +239,7 @@ def _refuse_few(lines: int, count: int) -> None:
 
 
 def _byte_edges(sources: Sequence[Path], count: int) -> list[Place]:
-    """Where shards begin and end, by equal numbers of bytes, moved on to the next line."""
+    """The begin and end of shards, by equal numbers of bytes, moved on to the next line."""
     sizes = [path.stat().st_size for path in sources]
     firsts = np.cumsum([0, *sizes]).tolist()
     edges: list[Place] = [(0, 0)]
@@ -294,7 +294,7 @@ def _copy_all(
 
 
 def _ends_open(path: Path) -> bool:
-    """Whether what is written so far ends within a line."""
+    """True when the file so far ends within a line."""
     with path.open("rb") as file:
         if not file.seek(0, os.SEEK_END):
             return False

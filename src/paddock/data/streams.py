@@ -27,7 +27,7 @@ from paddock.data.files import Chunks, blocks, find_files, is_parquet, open_parq
 from paddock.errors import PaddockError, Problem, UsageError
 
 if TYPE_CHECKING:
-    from paddock.ps.client.client import Client
+    from paddock.ps import Client
 
 CHUNK_BYTES = 16 << 20
 # Where a launcher tells how many processes train together.
@@ -94,7 +94,7 @@ class DataStream:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes read it too: it has a client."""
+        """True when other processes read the stream too: it has a client."""
         return isinstance(self._port, SharedDispatcher)
 
     def __iter__(self) -> Iterator[Any]:
@@ -153,7 +153,7 @@ class DataStream:
             warnings.warn(text, stacklevel=3)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the stream is, behind the batch that was asked for last; for a checkpoint.
+        """The stream's position, behind the batch that was asked for last; for a checkpoint.
 
         Raises: UsageError with a client, whose servers' checkpoints have it.
         """

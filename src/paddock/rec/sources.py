@@ -97,10 +97,10 @@ class LeasePort(SharedDispatcher):
         self.group = group
         self.is_stale = False  # others may have learned since this worker's last batch
 
-    def _marks(self, trainer: int | None) -> tuple[Any, Any]:
+    def _offsets(self, trainer: int | None) -> tuple[Any, Any]:
         least, most = (
             found["at"] if found is not None and found.get("run") == self.group.run else None
-            for found in super()._marks(trainer)
+            for found in super()._offsets(trainer)
         )
         return least, most
 

@@ -29,17 +29,17 @@ class DispatchClient(Protocol):
 
     @property
     def worker(self) -> int:
-        """Who asks."""
+        """The worker's number."""
 
     @property
     def incarnation(self) -> int:
-        """Which life of it."""
+        """The worker's incarnation."""
 
     def seen(self) -> dict[int, int]:
         """Records done by lease, of the position that this worker, or its life before, noted."""
 
     def resume(self, *, exactly: bool) -> None:
-        """Batches follow. exactly: those that the life before did after its position, again."""
+        """Batches follow. exactly: those that the incarnation before had after its position."""
 
     def ask(self, event: messages.Event) -> messages.Reply:
         """The dispatcher's reply; the event may come to it twice."""
@@ -48,10 +48,10 @@ class DispatchClient(Protocol):
         """Records done by lease, of another worker: on the server least far, on the furthest."""
 
     def note(self, position: dict[str, Any]) -> None:
-        """What was trained up to now belongs to this position."""
+        """The client commits this position for all that was trained up to now."""
 
     def keep(self, *, wanted: bool) -> bool:
-        """Whether all that was noted is kept for good. wanted: do what can be done for it."""
+        """True when all committed positions are durable. wanted: flush for it."""
 
     def idle(self, turn: int) -> None:
         """Nothing to read for the turn-th time: let others go on."""
@@ -260,12 +260,12 @@ class LeasedBatches:
         return item
 
     def _is_behind(self, item: LeasedBatch) -> bool:
-        """Whether batches before this one were given and are not used yet."""
+        """True when batches before this one were handed out and are not used yet."""
         begins = {span.number: span.start for span in item.spans}
         return any(h.used < begins.get(n, h.read) for n, h in self._held.items())
 
     def _is_apart(self, item: LeasedBatch, held: ActiveLease) -> bool:
-        """Whether the batch must not go on in this chunk."""
+        """True when the batch must not continue in this chunk."""
         last = self._held[item.spans[-1].number]
         return last is not held and (last.lease.alone or held.lease.alone)
 
@@ -358,7 +358,7 @@ def _reason(error: BaseException) -> str:
 
 
 def records_by_lease(position: object) -> dict[int, int]:
-    """What a position says of each lease; {} of none, and of one that is not ours."""
+    """Records done by lease, of a position; {} for none, and for a position of another program."""
     if not isinstance(position, Mapping) or not isinstance(position.get("open"), list):
         return {}
     return {int(number): int(records) for number, records in position["open"]}

@@ -1,4 +1,4 @@
-"""Where a worker's dispatcher is, and where its position is kept: here, or with the servers."""
+"""A worker's dispatcher and its position: in this process, or with the parameter servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from paddock.data.dispatch.state import Dispatch
 from paddock.errors import UsageError
 
 if TYPE_CHECKING:
-    from paddock.ps.client.client import Client
+    from paddock.ps import Client
 
 # Who has nothing to read and no step to share asks again after so long: from, to.
 IDLE_SECONDS = (0.02, 1.0)
@@ -31,7 +31,7 @@ CLOCKED = ("sync", "staleness")
 
 
 class LocalDispatcher:
-    """One process and nobody else; what it knows is in its state."""
+    """The dispatcher of a single process; its state is all that it knows."""
 
     worker, incarnation = 0, 1
 
@@ -98,7 +98,7 @@ class SharedDispatcher:
 
     @property
     def incarnation(self) -> int:
-        """Its incarnation, as the chief numbered it."""
+        """The trainer's incarnation, as server 0 numbered it."""
         return self._client.incarnation
 
     @property
@@ -106,14 +106,14 @@ class SharedDispatcher:
         return self._client.strategy.name
 
     def seen(self) -> dict[int, int]:
-        least, _ = self._marks(None)
+        least, _ = self._offsets(None)
         return records_by_lease(least)
 
     def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
-        least, most = (records_by_lease(position) for position in self._marks(worker))
+        least, most = (records_by_lease(position) for position in self._offsets(worker))
         return {n: (least.get(n, 0), most.get(n, 0)) for n in least.keys() | most.keys()}
 
-    def _marks(self, trainer: int | None) -> tuple[Any, Any]:
+    def _offsets(self, trainer: int | None) -> tuple[Any, Any]:
         """The positions of a trainer on the server that is least far, and on the furthest."""
         return self._client.offsets(trainer)
 

@@ -1,11 +1,10 @@
-"""What the dispatcher is told (events), what it answers (replies), and what it keeps. Pure.
+"""Messages to the dispatcher (events), its replies, and the state that it keeps. Pure.
 
 Leases, chunks that came back and chunks set aside are tuples: in JSON they are lists, and short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ REASON_LENGTH_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """What is read. digest: of the list of chunks. chunks: how many.
+    """The data that is read. digest: of the list of chunks. chunks: how many.
 
     passes: 0 for as many as are asked for. seed: of the order, another one each pass; None: as
     listed. tries: how often a chunk may fail at one record. aside: how many chunks may be set
@@ -113,7 +112,7 @@ class RegisterWorker:
     worker: int
     incarnation: int
     plan: PassPlan
-    seen: Mapping[int, int] = field(default_factory=dict)
+    seen: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class ReleaseChunks:
 
     worker: int
     incarnation: int
-    seen: Mapping[int, int] = field(default_factory=dict)
+    seen: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class ProgressReport:
 
     worker: int
     incarnation: int
-    seen: Mapping[int, tuple[int, int]]
+    seen: dict[int, tuple[int, int]]
 
 
 Event = RegisterWorker | Poll | ReleaseChunks | WorkerLost | ProgressReport

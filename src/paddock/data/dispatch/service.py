@@ -6,13 +6,14 @@ the same after a restart, on the replica that takes over, and after a checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from paddock.data.dispatch import messages
 from paddock.data.dispatch.state import Dispatch
 from paddock.errors import UsageError
+from paddock.ps.wire.values import value_from
 
 if TYPE_CHECKING:
     from paddock.ps.server.services import Desk
@@ -67,84 +68,74 @@ class DispatcherService:
                 f"stream {name}: chunk {one.chunk} is set aside at record {one.start} of it, in "
                 f"pass {one.pass_}: {one.reason}"
             )
-        return {"is": _NAMES[type(reply)], **_facts_of(reply)}
+        return {"is": _NAMES[type(reply)], **_facts(reply)}
+
+
+# The names on the wire; servers and workers of other versions know them.
+_EVENTS: dict[str, type] = {
+    "begin": messages.RegisterWorker,
+    "turn": messages.Poll,
+    "leave": messages.ReleaseChunks,
+    "found": messages.ProgressReport,
+}
+_REPLIES: dict[str, type] = {
+    "Granted": messages.Granted,
+    "Wait": messages.Wait,
+    "Ask": messages.AskProgress,
+    "Over": messages.Over,
+    "Failed": messages.Failed,
+    "Anew": messages.Rejoin,
+    "Differs": messages.Differs,
+    "Done": messages.Done,
+}
+_NAMES = {kind: name for name, kind in (_EVENTS | _REPLIES).items()}
+_FIELDS = {"incarnation": "life", "leases_revoked": "is_robbed"}
+_ATTRIBUTES = {name: field for field, name in _FIELDS.items()}
+MAY_BE_NEGATIVE = ("seed", "aside")
 
 
 def event_from(who: tuple[int, int], question: Mapping[str, Any]) -> messages.Event:
     """The event of a question. Raises UsageError."""
-    worker, incarnation = who
     do = question.get("do")
+    kind = _EVENTS.get(str(do))
+    if kind is None:
+        raise UsageError(f"the dispatcher was asked to {do!r}", hint=", ".join([*_EVENTS, "look"]))
+    facts = _attributes(question)
+    if kind is not messages.ProgressReport:  # It is about another worker.
+        facts["worker"], facts["incarnation"] = who
     try:
-        if do == "begin":
-            plan = messages.PassPlan(**question["plan"])
-            _int(plan.chunks), _int(plan.passes), _int(plan.tries)
-            return messages.RegisterWorker(worker, incarnation, plan, _seen(question))
-        if do == "turn":
-            reports = tuple(
-                messages.LeaseResult(_int(r[0]), _int(r[1]), str(r[2])) for r in question["reports"]
-            )
-            place = str(question["digest"]), _int(question["pass_"])
-            return messages.Poll(worker, incarnation, *place, reports, _int(question["hold"]))
-        if do == "leave":
-            return messages.ReleaseChunks(worker, incarnation, _seen(question))
-        if do == "found":
-            seen = {int(n): (_int(a), _int(b)) for n, (a, b) in question["seen"].items()}
-            return messages.ProgressReport(_int(question["worker"]), _int(question["life"]), seen)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        _refuse_negative(facts)
+        event: messages.Event = value_from(kind, facts)
+    except (TypeError, ValueError) as error:
         raise UsageError(f"this is no question to the dispatcher: {error!r}") from error
-    raise UsageError(f"the dispatcher was asked to {do!r}", hint="begin, turn, leave, found, look")
+    return event
 
 
 def question_of(event: messages.Event) -> dict[str, Any]:
     """The event as JSON: `event_from` reads it."""
-    return {"do": _NAMES[type(event)], **_facts_of(event)}
-
-
-# The names on the wire; servers and workers of other versions know them.
-_NAMES: dict[type, str] = {
-    messages.RegisterWorker: "begin",
-    messages.Poll: "turn",
-    messages.ReleaseChunks: "leave",
-    messages.ProgressReport: "found",
-    messages.Granted: "Granted",
-    messages.Wait: "Wait",
-    messages.AskProgress: "Ask",
-    messages.Over: "Over",
-    messages.Failed: "Failed",
-    messages.Rejoin: "Anew",
-    messages.Differs: "Differs",
-    messages.Done: "Done",
-}
-_REPLIES: dict[str, Any] = {name: kind for kind, name in _NAMES.items()}
-_FIELDS = {"incarnation": "life", "leases_revoked": "is_robbed"}
-_ATTRIBUTES = {name: field for field, name in _FIELDS.items()}
-# Facts that are more than plain values.
-_PARTS: dict[str, Callable[[Any], Any]] = {
-    "leases": lambda leases: tuple(messages.ChunkLease(*lease) for lease in leases),
-    "aside": lambda aside: tuple(messages.FailedChunk(*one) for one in aside),
-    "held": lambda held: messages.PassPlan(**held),
-}
+    return {"do": _NAMES[type(event)], **_facts(event)}
 
 
 def reply_from(answer: Mapping[str, Any]) -> messages.Reply:
     """The reply that `DispatcherService.answer` gave as JSON."""
-    facts = {
-        _ATTRIBUTES.get(name, name): _PARTS[name](fact) if name in _PARTS else fact
-        for name, fact in answer.items()
-    }
-    reply: messages.Reply = _REPLIES[facts.pop("is")](**facts)
+    reply: messages.Reply = value_from(_REPLIES[answer["is"]], _attributes(answer))
     return reply
 
 
-def _facts_of(message: messages.Event | messages.Reply) -> dict[str, Any]:
+def _facts(message: messages.Event | messages.Reply) -> dict[str, Any]:
     return {_FIELDS.get(name, name): fact for name, fact in asdict(message).items()}
 
 
-def _seen(question: Mapping[str, Any]) -> dict[int, int]:
-    return {int(number): _int(records) for number, records in question["seen"].items()}
+def _attributes(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {_ATTRIBUTES.get(name, name): fact for name, fact in facts.items()}
 
 
-def _int(value: object) -> int:
-    if type(value) is not int or value < 0:
+def _refuse_negative(value: object) -> None:
+    """Raises: ValueError for a number below 0 where all are counts."""
+    if isinstance(value, dict):
+        value = [fact for name, fact in value.items() if name not in MAY_BE_NEGATIVE]
+    if isinstance(value, list | tuple):
+        for one in value:
+            _refuse_negative(one)
+    elif isinstance(value, int) and value < 0:
         raise ValueError(f"{value!r} is no number")
-    return value

@@ -86,7 +86,7 @@ class Dispatch:
         self._past = past
 
     def changes(self) -> dict[str, Any]:
-        """What is different since the last time, JSON-ready, by key; None: it is no more."""
+        """The changes since the last call, JSON-ready, by key; None: the key is removed."""
         found = {key: self._note(key) for key in sorted(self._changed)}
         self._changed.clear()
         return found
@@ -106,7 +106,7 @@ class Dispatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether every chunk of the pass is done or set aside."""
+        """True when every chunk of the pass is done or set aside."""
         state = self.pass_state
         return (
             state is not None
@@ -145,7 +145,7 @@ class Dispatch:
     # ------------------------------------------------------------------------------------ events
 
     def handle(self, event: messages.Event) -> messages.Reply:
-        """What the event leads to."""
+        """The dispatcher handles an event and returns its reply."""
         if isinstance(event, messages.RegisterWorker):
             return self._register(event)
         worker = self.workers.get(event.worker)
@@ -338,7 +338,7 @@ class Dispatch:
 
 
 def _remainder(lease: messages.ChunkLease, records: int) -> messages.ReturnedChunk:
-    """What is left of a lease; what failed before a record that is done is forgotten."""
+    """The rest of a lease; failures before a record that is done are forgotten."""
     start = max(lease.start, records)
     if start > lease.seen:
         return messages.ReturnedChunk(lease.chunk, start)
@@ -346,7 +346,7 @@ def _remainder(lease: messages.ChunkLease, records: int) -> messages.ReturnedChu
 
 
 def _kind(plan: messages.PassPlan) -> messages.PassPlan:
-    """What must be the same for a pass to go on."""
+    """The part of a plan that must be equal for a pass to continue."""
     return replace(plan, passes=0, tries=0, aside=None)
 
 

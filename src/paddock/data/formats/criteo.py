@@ -35,7 +35,7 @@ _SHOWN_BYTES = 40
 
 
 class _Rows(NamedTuple):
-    """Where the examples go. long: (n, 4) row, column, begin and end of texts to be hashed."""
+    """Arrays for the examples. long: (n, 4) row, column, begin and end of texts to be hashed."""
 
     matrix: Ids
     dense: Floats
@@ -187,7 +187,7 @@ def _read_line(
 
 
 def _parse_plain(form: CriteoFormat, block: bytes) -> Parsed:
-    """What `_parse_compiled` gives, by splitting lines."""
+    """The result of `_parse_compiled`, by splitting lines."""
 
     def row(line: bytes) -> tuple[list[float], list[int]] | str | None:
         fields = line.removesuffix(b"\r").split(b"\t")

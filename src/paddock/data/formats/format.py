@@ -1,4 +1,4 @@
-"""What every format gives: a block of bytes becomes a batch, and a list of what was wrong with it.
+"""Formats: each parses a block of bytes into a batch and a list of the bad lines.
 
 A format is a value: it can be pickled for a process that parses, and `parse` remembers nothing.
 The same bytes give the same batch in every process.
@@ -33,7 +33,7 @@ class Bad:
 
 @dataclass(frozen=True)
 class Parsed:
-    """What a block holds.
+    """The parsed examples of a block.
 
     batch: the good lines in their order. bad: the first BAD_KEPT bad ones; bad_count: all of them.
     lines: of the block, empty ones too. seen: declared slot -> examples that have it, 0 where
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Lines(Generic[T]):
-    """What the lines of a block are, as Parsed has it."""
+    """The lines of a block after `read_lines`; fields as in Parsed."""
 
     found: list[T]
     count: int
@@ -62,7 +62,7 @@ class Lines(Generic[T]):
 
 
 def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> Lines[T]:
-    """What `read` makes of each line: an example, None for none, or what is wrong in words."""
+    """Read each line by `read`: it returns an example, None for no example, or an error text."""
     lines = block.split(b"\n")
     if not lines[-1]:
         del lines[-1]

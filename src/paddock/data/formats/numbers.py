@@ -28,7 +28,7 @@ _POWERS = 10.0 ** np.arange(_EXACT_POWER + 1)
 
 @kernel
 def skip_field(text: Text, at: int) -> int:
-    """Where the blank, tab or end is that ends what begins at `at`."""
+    """The index of the blank, tab or end behind the field that begins at `at`."""
     while at < text.size and text[at] > BLANK:
         at += 1
     return at
@@ -95,7 +95,7 @@ def read_number(text: Text, at: int) -> tuple[float, int, bool]:
 
 
 def plain_integer(text: bytes) -> int | None:
-    """What `read_integer` reads, None where it is none.
+    """The value that `read_integer` reads; None for no integer.
 
     >>> plain_integer(b"-7"), plain_integer(b"18446744073709551615"), plain_integer(b"1_0")
     (-7, -1, None)
@@ -109,7 +109,7 @@ def plain_integer(text: bytes) -> int | None:
 
 
 def plain_number(text: bytes) -> float | None:
-    """What `read_number` reads, None where it is none.
+    """The value that `read_number` reads; None for no number.
 
     >>> plain_number(b".5e1"), plain_number(b"nan"), plain_number(b"1e999")
     (5.0, None, None)

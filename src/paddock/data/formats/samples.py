@@ -19,7 +19,7 @@ Sample = Sequence[tuple[str, Sequence[Any]]]
 
 @dataclass(frozen=True)
 class SampleSlots:
-    """What is known of them. dense: names; label: "" for none."""
+    """The declared slots of samples. dense: names; label: "" for none."""
 
     dense: frozenset[str] = frozenset()
     label: str = ""
@@ -104,6 +104,6 @@ def _array(name: str, values: Iterable[Any], dtype: Any) -> Any:
 def dense_and_label(
     sparse_slots: Sequence[str], dense_slots: Mapping[str, int] | Iterable[str], label: str | None
 ) -> SampleSlots:
-    """Of a declaration: the label is the first sparse slot where none is named."""
+    """The slots of a declaration: the first sparse slot is the label where none is named."""
     named = label if label is not None else (sparse_slots[0] if sparse_slots else "")
     return SampleSlots(frozenset(dense_slots), named)

@@ -42,7 +42,7 @@ class SlotNames(NamedTuple):
 
 
 class SlotRows(NamedTuple):
-    """Where the examples go. more: (n, 3) row, column, id: the second and later ids of a slot."""
+    """Arrays for the examples. more: (n, 3) row, column, id: second and later ids of a slot."""
 
     matrix: Ids
     dense: Floats
@@ -83,7 +83,7 @@ def find_slot(text: Text, begin: int, end: int, slots: SlotNames, known: int) ->
 
 @kernel
 def is_same(text: Text, at: int, names: Text, begin: int, size: int) -> bool:
-    """Whether those bytes are the name; both have them."""
+    """True when those bytes are the name; both have so many."""
     for i in range(size):  # noqa: SIM110  # numba has no generators.
         if text[at + i] != names[begin + i]:
             return False

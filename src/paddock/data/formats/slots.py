@@ -205,7 +205,7 @@ def _batch(form: SlotFormat, rows: kernel.SlotRows, size: int, more: Ids) -> Bat
 
 
 def _parse_plain(form: SlotFormat, block: bytes) -> Parsed:
-    """What `_parse_compiled` gives, by splitting lines."""
+    """The result of `_parse_compiled`, by splitting lines."""
     kinds = {slot.encode(): kernel.SPARSE for slot in form.sparse}
     kinds |= {slot.encode(): kernel.DENSE for slot, _ in form.dense}
     kinds |= {form.label_slot.encode(): kernel.LABEL} if form.label_slot else {}

@@ -18,7 +18,7 @@ from paddock.errors import Problem, UsageError
 
 
 class Kind(Enum):
-    """What a column becomes."""
+    """The kind of a column in the batch."""
 
     LABEL = "label"
     ID = "id"

@@ -63,6 +63,6 @@ def hidden(kind: int, column: int, count: int) -> NDArray[np.uint64]:
 
 
 def hidden_weights(kind: int, column: int, count: int) -> Floats:
-    """What each value of a column adds to the log-odds: uniform in [-1, 1)."""
+    """The weight of each value of a column in the log-odds: uniform in [-1, 1)."""
     shares: Floats = (hidden(kind, column, count) >> np.uint64(11)).astype(np.float64) / (1 << 52)
     return shares - 1.0

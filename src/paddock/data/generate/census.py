@@ -76,7 +76,7 @@ class Incomes:
         )
 
     def facts(self) -> dict[str, object]:
-        """What is known of all examples made."""
+        """The facts known of all examples made, for the manifest."""
         return self._ceiling.facts()
 
 

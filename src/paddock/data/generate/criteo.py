@@ -123,7 +123,7 @@ class CriteoExamples:
         return odds
 
     def facts(self) -> dict[str, object]:
-        """What is known of all examples made."""
+        """The facts known of all examples made, for the manifest."""
         return {"vocab": self.vocab, **self._ceiling.facts()}
 
 

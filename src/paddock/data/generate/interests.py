@@ -1,4 +1,4 @@
-"""What users had before and are offered, for models of sequences (DIN). No I/O here.
+"""Items that users had before and are offered, for models of sequences (DIN). No I/O here.
 
 A line is `click:`, then `hist_item:` `hist_cat:` for each item before, 1 to 12 of them, and
 `target_item:` `target_cat:`. A user has three categories that most items before are of. Who clicks
@@ -76,5 +76,5 @@ class Interests:
         return found
 
     def facts(self) -> dict[str, object]:
-        """What is known of all examples made."""
+        """The facts known of all examples made, for the manifest."""
         return {"vocab": self.vocab, **self._ceiling.facts()}

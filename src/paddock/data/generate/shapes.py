@@ -48,7 +48,7 @@ class Images:
         return np.hstack([label[:, None].astype(np.uint8), image.reshape(examples, -1)]).tobytes()
 
     def facts(self) -> dict[str, object]:
-        """What is known of all examples made."""
+        """The facts known of all examples made, for the manifest."""
         classes = [f"{colour} {shape}" for shape in SHAPES for colour in COLOURS]
         return {"classes": classes, "shape": [3, SIDE, SIDE], "best_accuracy": 1.0}
 

@@ -81,7 +81,7 @@ class Sentences:
         return float(-(likely * np.log(likely)).sum() - others * any_share * np.log(any_share))
 
     def facts(self) -> dict[str, object]:
-        """What is known of all examples made."""
+        """The facts known of all examples made, for the manifest."""
         most = float(self._shares[0]) + ANY_SHARE / self.vocab
         return {
             "vocab": self.vocab,

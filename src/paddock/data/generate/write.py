@@ -28,7 +28,7 @@ class Maker(Protocol):
 
     @property
     def ending(self) -> str:
-        """Of the files' names."""
+        """The ending of the files' names."""
 
     @property
     def part_examples(self) -> int:
@@ -38,7 +38,7 @@ class Maker(Protocol):
         """The bytes of so many examples."""
 
     def facts(self) -> dict[str, object]:
-        """What is known of all examples made."""
+        """The facts known of all examples made, for the manifest."""
 
 
 # Kind -> what makes it, of a form and a vocabulary; its forms, the first is what one gets.
@@ -53,7 +53,7 @@ KINDS: dict[str, tuple[Callable[[str, int | None], Maker], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class GenerateRequest:
-    """What to generate."""
+    """The data to generate: kind, number of examples and files, seed."""
 
     kind: str
     directory: Path

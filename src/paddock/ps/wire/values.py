@@ -1,7 +1,7 @@
 """Dataclasses out of JSON, by the types of their fields. Pure.
 
-There tuples are lists, and the keys of dicts texts. Fields that are not known here are left out:
-a newer side may say more.
+There tuples and NamedTuples are lists, and the keys of dicts texts. Fields that are not known here
+are left out: a newer side may say more.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ def value_from(kind: Any, data: Any, where: str = "it") -> Any:
         if missing:
             raise ValueError(f"{where} has no {', '.join(sorted(missing))}")
         return cast(Any, kind)(**{n: value_from(t, data[n], n) for n, t in _hints(kind).items()})
+    if isinstance(kind, type) and hasattr(kind, "_fields") and isinstance(data, list | tuple):
+        pairs = zip(_hints(kind).items(), data, strict=True)  # a NamedTuple
+        return kind(*(value_from(t, one, n) for (n, t), one in pairs))
     if origin in (tuple, list) and isinstance(data, list | tuple):
         kinds = inner[:1] * len(data) if origin is list or inner[-1] is ... else inner
         if len(kinds) == len(data):
