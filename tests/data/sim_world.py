@@ -5,7 +5,7 @@ the seed says who goes on, and who dies. Nothing waits and no clock is read: a s
 
 Servers count what each record was trained. In sync a worker's step is atomic, with its position, as
 the parameter server has it; else each server gets each frame apart, numbered by the real Progress,
-and kept by the real Positions.
+and kept by the real TrainerOffsets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from paddock.data.dispatch.messages import (
     Reply,
 )
 from paddock.data.dispatch.service import DispatcherService, question_of, reply_from
-from paddock.ps.consistency.positions import Mark, Positions, Progress
+from paddock.ps.consistency.positions import OffsetMark, OffsetProgress, TrainerOffsets
 
 SERVERS = 2
 TURNS_MAX = 30_000
@@ -52,8 +52,8 @@ class Disk:
     lsn: int = 0
     lives: dict[int, int] = field(default_factory=dict)
     counts: list[Counter[int]] = field(default_factory=lambda: [Counter() for _ in range(SERVERS)])
-    positions: list[Positions] = field(
-        default_factory=lambda: [Positions() for _ in range(SERVERS)]
+    positions: list[TrainerOffsets] = field(
+        default_factory=lambda: [TrainerOffsets() for _ in range(SERVERS)]
     )
     steps: Counter[int] = field(default_factory=Counter)
 
@@ -277,8 +277,8 @@ class SimPort:
     def __init__(self, sim: Sim, worker: int) -> None:
         self._sim = sim
         self.worker = worker
-        self.incarnation = sim.disk.lives[worker] = sim.disk.lives.get(worker, 0) + 1
-        self._progress = Progress(SERVERS)
+        self.incarnation = sim.disk.incarnations[worker] = sim.disk.incarnations.get(worker, 0) + 1
+        self._progress = OffsetProgress(SERVERS)
         self._open: list[int] = []  # of the step of sync
         self._position: dict[str, Any] | None = None
         self._is_committed = True
@@ -286,7 +286,7 @@ class SimPort:
     def _point(self) -> None:
         self._sim.point(self.worker)
 
-    def _marks(self, worker: int) -> list[Mark]:
+    def _marks(self, worker: int) -> list[OffsetMark]:
         return [positions.mark(worker) for positions in self._sim.disk.positions]
 
     def seen(self) -> dict[int, int]:
@@ -296,7 +296,7 @@ class SimPort:
         self._point()
         marks = sorted(self._marks(worker), key=lambda mark: mark.number)
         if self._sim.strategy == "sync":
-            marks = [Mark(0, self._sim.disk.positions[0].at(worker))] * 2
+            marks = [OffsetMark(0, self._sim.disk.positions[0].at(worker))] * 2
         least, most = records_by_lease(marks[0].position), records_by_lease(marks[-1].position)
         return {n: (least.get(n, 0), most.get(n, 0)) for n in least.keys() | most.keys()}
 

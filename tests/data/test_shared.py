@@ -21,7 +21,7 @@ from data.shared_world import (
     write_records,
 )
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.consistency.step_words import Expelled
+from paddock.ps.consistency.step_words import MemberExpelled
 from paddock.ps.consistency.steps import carry_out
 
 STRATEGIES = ("sync", "async", "half_async", "staleness", "geo")
@@ -134,10 +134,10 @@ def test_chunks_of_a_trainer_that_is_gone_are_given_on_from_where_it_was(
         server = servers.servers[0]
         assert server.coordinator is not None
         if strategy == "sync":
-            incarnation = server.store.lives[1][0]
+            incarnation = server.store.incarnations[1][0]
             with server.coordinator._changed:
                 expelled = carry_out(
-                    [Expelled(1, incarnation, "silent")], server.coordinator._write
+                    [MemberExpelled(1, incarnation, "silent")], server.coordinator._write
                 )
                 for reply in expelled:
                     server.coordinator._replies[reply.trainer, reply.incarnation] = reply  # type: ignore[union-attr]

@@ -14,13 +14,13 @@ from paddock.ps.client.client import Client
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
-from paddock.ps.server.services import NO_SERVICES, Service
+from paddock.ps.server.services import NO_SERVICES, HostedService
 from paddock.ps.server.store import Store
 
 
 @contextmanager
 def local(
-    strategy: str = "sync", *, services: Mapping[str, Service] = NO_SERVICES, **options: Any
+    strategy: str = "sync", *, services: Mapping[str, HostedService] = NO_SERVICES, **options: Any
 ) -> Iterator[Client]:
     """Trainer 0 of 1 with a server in this process; its tables are gone with the block.
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.endpoint import split_endpoint
-from paddock.ps.stream import ERROR, ConnectionClosed, Stream, connect, connect_unix, os_reason
+from paddock.ps.stream import ERROR, ConnectionClosed, FrameStream, connect, connect_unix, os_reason
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import (
     Buffer,
-    DamageError,
+    CorruptFrameError,
     FrameError,
     Header,
     Op,
@@ -67,12 +67,12 @@ class FrameConnection:
 
     def _greet(
         self, sock: socket.socket, identity: Identity, purpose: str, seconds: float
-    ) -> tuple[Stream, Welcome]:
+    ) -> tuple[FrameStream, Welcome]:
         """Say hello over a fresh connection; closes it when that fails."""
         try:
             if identity.tls_ca:
                 sock = self._secure(sock, identity.tls_ca)
-            stream = Stream(sock, seconds)
+            stream = FrameStream(sock, seconds)
             return stream, self._introduce(stream, identity, purpose)
         except BaseException:
             sock.close()
@@ -92,7 +92,7 @@ class FrameConnection:
                 hint=f"is it started with --tls-cert, and signed by {ca}?",
             ) from error
 
-    def _introduce(self, stream: Stream, identity: Identity, purpose: str) -> Welcome:
+    def _introduce(self, stream: FrameStream, identity: Identity, purpose: str) -> Welcome:
         nonce = os.urandom(NONCE_BYTES).hex()
         hello = Hello(
             identity.version, identity.job, identity.trainer, identity.incarnation, purpose, nonce
@@ -100,7 +100,7 @@ class FrameConnection:
         stream.send(Header(Op.HELLO, trainer=identity.trainer), to_body(hello))
         try:
             header, body = stream.receive()
-        except DamageError as error:
+        except CorruptFrameError as error:
             raise ConnectionClosed(error.message) from error
         if header.flags & ERROR:
             raise RequestError.from_body(body)
@@ -115,7 +115,7 @@ class FrameConnection:
             )
         return welcome
 
-    def _prove(self, stream: Stream, token: bytes, nonce: str, welcome: Welcome) -> None:
+    def _prove(self, stream: FrameStream, token: bytes, nonce: str, welcome: Welcome) -> None:
         wrong = f"server {self.endpoint}: the token is not the server's"
         if not token:
             raise RequestError(

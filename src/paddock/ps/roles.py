@@ -16,7 +16,7 @@ ROLES = ("PSERVER", "TRAINER")
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ProcessRole:
     """A process of the job. index: among the servers, or among the trainers.
 
     Takes the place of Paddle's UserDefinedRoleMaker: give one to fleet.init() where there is no
@@ -34,7 +34,7 @@ class Role:
         return self.server_endpoints[self.index]
 
 
-def read_role(env: Mapping[str, str]) -> Role:
+def read_role(env: Mapping[str, str]) -> ProcessRole:
     """The role that the environment gives. Raises UsageError with everything missing or wrong.
 
     >>> env = {"TRAINING_ROLE": "PSERVER", "PADDLE_PSERVERS_IP_PORT_LIST": "h0:8000,h1:8000"}
@@ -73,7 +73,7 @@ def read_role(env: Mapping[str, str]) -> Role:
         index = _server_index(env, servers, problems)
     if problems:
         raise UsageError.of(problems)
-    return Role(kind == "PSERVER", index, servers, trainers)
+    return ProcessRole(kind == "PSERVER", index, servers, trainers)
 
 
 def _number(env: Mapping[str, str], name: str, problems: list[Problem]) -> int:

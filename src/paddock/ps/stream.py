@@ -22,15 +22,15 @@ from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
     Buffer,
-    Flag,
     FrameError,
+    FrameFlag,
     Header,
     decode,
     encode,
     verify,
 )
 
-ERROR = int(Flag.ERROR)
+ERROR = int(FrameFlag.ERROR)
 # What is read with a header at once: a small frame is one system call, not two.
 READ_AHEAD_BYTES = 4096
 # A frame up to this size is sent from one buffer: copying it is sooner than a list of pieces.
@@ -53,7 +53,7 @@ class ReadTimeout(PaddockError):
     """Nothing came within the deadline."""
 
 
-class Stream:
+class FrameStream:
     """A connected socket that speaks frames.
 
     silence_seconds: the longest wait for a single read or write to move at all. deadline: all reads

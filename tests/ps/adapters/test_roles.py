@@ -17,7 +17,7 @@ from paddock.ps.fleet import (
     client_options,
     server_words,
 )
-from paddock.ps.roles import Role, read_role
+from paddock.ps.roles import ProcessRole, read_role
 from paddock.ps.spec import SparseSpec
 from ps.adapters.served import EXAMPLES
 from ps.client.running import fleet as job_of
@@ -93,7 +93,7 @@ def test_a_trainer_beyond_the_last_is_refused() -> None:
 def test_a_role_given_needs_no_environment() -> None:
     """As Paddle's UserDefinedRoleMaker."""
     fleet = Fleet({})
-    fleet.init(Role(True, 0, ("127.0.0.1:7001",), 1))
+    fleet.init(ProcessRole(True, 0, ("127.0.0.1:7001",), 1))
     assert fleet.is_server()
 
 

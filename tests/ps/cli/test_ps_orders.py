@@ -67,7 +67,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 def test_status_shows_each_server_and_the_trainers(ads: Fleet, said: Any) -> None:
-    """A line per server, then the chief's view; the admin itself is no trainer."""
+    """A line per server, then the coordinator's view; the admin itself is no trainer."""
     code, out, err = said("status", "--endpoints", ads.endpoints)
     assert (code, err) == (0, "")
     head, zero, one, *rest = out.splitlines()
@@ -384,13 +384,13 @@ def test_a_server_that_says_nothing_is_named(said: Any) -> None:
 
 
 def test_an_admin_is_no_trainer(said: Any) -> None:
-    """It neither joins nor is waited for: the chief never hears of it."""
+    """It neither joins nor is waited for: the coordinator never hears of it."""
     with fleet(1) as servers:
         to = ["--endpoints", servers.endpoints]
         assert said("status", *to)[0] == 0
         assert said("tables", *to)[0] == 0
         assert servers.servers[0].coordinator is not None
-        assert servers.servers[0].coordinator.chief is None
+        assert servers.servers[0].coordinator.group is None
 
 
 def test_a_shard_moves_and_comes_back(said: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.client import Client
-from paddock.ps.server.cut import Cut
+from paddock.ps.server.cut import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.wire.errors import RequestError
@@ -180,13 +180,13 @@ def test_a_push_has_the_memory_before_a_snapshot_has() -> None:
         engine, many = servers.servers[0].engine, np.arange(6000)
         ps.push("words", many, np.ones((6000, 64), np.float32))
         ps.flush()
-        cut = Cut(engine, Store.progress)
+        cut = SnapshotView(engine, Store.progress)
         ps.push("words", many, np.ones((6000, 64), np.float32))
         ps.push("words", many + 6000, np.ones((6000, 64), np.float32))
         ps.flush()
         with pytest.raises(RequestError, match="not kept any more"):
             cut.take("words", 0)
-        assert Cut(engine, Store.progress).take("words", 0)["keys"].size > 4000
+        assert SnapshotView(engine, Store.progress).take("words", 0)["keys"].size > 4000
 
 
 def test_max_rows_refuses_or_evicts_as_the_table_says() -> None:

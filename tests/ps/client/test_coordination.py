@@ -137,7 +137,7 @@ def test_the_trainers_life_and_step_are_told(tmp_path: Path) -> None:
             ps.commit_offset({"at": 1})
             ps.flush()
             assert ps.offsets() == ({"at": 1}, {"at": 1})
-            ps.peers[1].post(0, Header(Op.POSITION, step=2), b'{"at": 2}')
+            ps.peers[1].post(0, Header(Op.COMMIT_OFFSET, step=2), b'{"at": 2}')
             ps.flush()
             assert ps.offsets(0) == ({"at": 1}, {"at": 2}) and ps.offsets(7) == (None, None)
         with running.client() as ps:

@@ -174,7 +174,7 @@ def test_a_save_from_outside_is_of_one_step_of_sync(
 
 
 def test_steps_go_on_when_the_one_that_saves_has_gone() -> None:
-    """The chief holds for as long as was asked, no longer."""
+    """The coordinator holds for as long as was asked, no longer."""
     with fleet(1) as servers, servers.client(strategy="sync") as ps:
         ps.create(ONE)
         with admin(servers) as orders:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
-from paddock.ps.consistency.step_words import Opened, Reach
+from paddock.ps.consistency.step_words import BarrierOpened, Reach
 from paddock.ps.wire.values import value_from
 
 
@@ -25,7 +25,7 @@ def test_a_barrier_opens_when_all_have_reached_it() -> None:
     assert barriers.complete((0, 1, 2)) is None, "at another one"
     waiting(barriers, 1)
     opened = barriers.complete((0, 1, 2))
-    assert opened == Opened("a", 1, ((0, 1, 1), (1, 1, 1), (2, 1, 1)))
+    assert opened == BarrierOpened("a", 1, ((0, 1, 1), (1, 1, 1), (2, 1, 1)))
     assert not barriers.has_passed(barriers.waiting[0]), "not before it is logged"
     barriers.apply(opened)
     assert barriers.waiting == {}
@@ -34,7 +34,7 @@ def test_a_barrier_opens_when_all_have_reached_it() -> None:
 def test_a_lost_answer_is_given_again_after_a_restart() -> None:
     """The others are gone on and will never come back to this turn."""
     barriers = Barriers()
-    barriers.apply(Opened("a", 1, ((0, 1, 1), (1, 1, 1))))
+    barriers.apply(BarrierOpened("a", 1, ((0, 1, 1), (1, 1, 1))))
     barriers = value_from(Barriers, json.loads(json.dumps(asdict(barriers))))
     assert barriers.has_passed(Reach(1, 1, 0, "a", 1))
     assert not barriers.has_passed(Reach(1, 1, 0, "a", 2))
@@ -53,7 +53,7 @@ def test_a_life_that_came_late_meets_who_waits_and_passes_what_is_past() -> None
     """It has done no batch; "b" is new to all, "a" has opened; somebody waits at "c"."""
     barriers = Barriers()
     for name in ("a", "c"):
-        barriers.apply(Opened(name, 3, ()))
+        barriers.apply(BarrierOpened(name, 3, ()))
     waiting(barriers, 0, name="c", turn=4)
     for name, passes in (("a", True), ("b", False), ("c", False)):
         barriers.waiting[1] = Reach(1, 2, 0, name, 1, is_fresh=True)
@@ -81,6 +81,6 @@ def test_names_cannot_be_made_without_end() -> None:
     """barrier(f"batch {i}") would fill the server's memory."""
     barriers = Barriers()
     for i in range(BARRIERS_MAX):
-        barriers.apply(Opened(f"b{i}", 1, ()))
+        barriers.apply(BarrierOpened(f"b{i}", 1, ()))
     assert not barriers.is_one_too_many("b0")
     assert barriers.is_one_too_many("one more")

@@ -17,7 +17,7 @@ FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_the_story_still_happens(path: Path, recording: bool) -> None:
-    """What the chief does in this story has not changed."""
+    """What the coordinator does in this story has not changed."""
     wanted = path.read_text("utf-8")
     happened = replay(wanted)
     if recording and happened != wanted:
@@ -35,6 +35,6 @@ def test_every_story_is_told_first() -> None:
 
 def test_a_changed_story_is_noticed() -> None:
     """Replaying must not simply repeat what it reads."""
-    text = "A story.\n\nchief trainers=1\n----\nok\n\n@0 join 0.1\n----\nwrong\n"
+    text = "A story.\n\ngroup trainers=1\n----\nok\n\n@0 join 0.1\n----\nwrong\n"
     assert "wrong" not in replay(text)
-    assert "Welcome 0.1 after 0" in replay(text)
+    assert "JoinAccepted 0.1 after 0" in replay(text)

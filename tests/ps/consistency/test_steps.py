@@ -1,4 +1,5 @@
-"""The chief in random worlds: lost and repeated messages, kills, restarts; and its small rules.
+"""The coordinator in random worlds: lost and repeated messages, kills, restarts; and its small
+rules.
 
 The stories beside this file (scenarios/) show what happens; here it is shown to hold always.
 """
@@ -13,7 +14,7 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.explain import explain
-from paddock.ps.consistency.steps import HISTORY, Chief
+from paddock.ps.consistency.steps import HISTORY, GroupState
 from ps.consistency.replay import carried_out
 
 
@@ -30,31 +31,31 @@ class Trainer:
     def say(self) -> w.Event:
         """What it sends now, or sends again."""
         if self.done is None:
-            return w.Join(self.number, self.incarnation)
+            return w.JoinRequest(self.number, self.incarnation)
         self.claim = self.done + 1
         return w.Arrive(self.number, self.incarnation, self.claim)
 
 
 class World:
-    """Trainers, a chief, its log, and an unreliable network between them."""
+    """Trainers, a coordinator, its log, and an unreliable network between them."""
 
-    def __init__(self, seed: int, rules: w.Rules) -> None:
+    def __init__(self, seed: int, rules: w.GroupRules) -> None:
         self.rng = random.Random(seed)
         self.rules = rules
-        self.chief = Chief(rules)
+        self.group = GroupState(rules)
         self.log: list[w.Record] = []
         self.now = 0.0
         self.incarnations = 100
         self.trainers = {n: self.started(n) for n in range(rules.trainers)}
         self.lives = {(t.number, t.incarnation): t for t in self.trainers.values()}
-        self.commits: dict[int, w.Committed] = {}
+        self.commits: dict[int, w.StepCommitted] = {}
 
     def started(self, number: int) -> Trainer:
         self.incarnations += 1
         return Trainer(number, self.incarnations)
 
     def write(self, record: w.Record) -> None:
-        if isinstance(record, w.Committed):
+        if isinstance(record, w.StepCommitted):
             assert record.step == len(self.commits) + 1
             assert len({number for number, _ in record.members}) == len(record.members)
             for member in record.members:
@@ -66,7 +67,7 @@ class World:
 
     def tell(self, event: w.Event, *, lossy: bool) -> None:
         for _ in range(1 + (lossy and self.rng.random() < 0.2)):
-            replies = carried_out(self.chief, event, self.now, self.write)
+            replies = carried_out(self.group, event, self.now, self.write)
             for reply in replies:
                 if not (lossy and self.rng.random() < 0.3):
                     self.hear(reply)
@@ -75,14 +76,14 @@ class World:
         assert not isinstance(reply, w.Fail)
         trainer = self.lives[reply.trainer, reply.incarnation]
         is_alive = self.trainers.get(trainer.number) is trainer
-        if isinstance(reply, w.Refuse):
+        if isinstance(reply, w.RequestRefused):
             assert reply.code in ("fenced", "expelled"), reply
             if is_alive:  # The launcher starts it anew.
                 self.kill(trainer.number)
             return
         if reply.commit is not None:
             assert reply.commit == self.commits[reply.commit.step], "two truths"
-        if isinstance(reply, w.Welcome):
+        if isinstance(reply, w.JoinAccepted):
             trainer.done = reply.step if trainer.done is None else trainer.done
         elif trainer.done is not None and reply.step == trainer.done + 1:
             self.check_release(trainer, reply)
@@ -92,13 +93,13 @@ class World:
         if self.rules.strategy == "sync":
             assert reply.commit is not None and reply.commit.step == reply.step
         elif self.rules.strategy == "staleness":
-            for number, life in self.chief.members:
+            for number, life in self.group.members:
                 floor = reply.step - self.rules.staleness
                 assert self.lives[number, life].claim >= floor or self.joins(number, floor)
 
     def joins(self, number: int, floor: int) -> bool:
         """Whether the trainer has not arrived yet, and starts near enough."""
-        return self.chief._members[number].joined >= floor
+        return self.group._members[number].joined >= floor
 
     def kill(self, number: int) -> None:
         fresh = self.started(number)
@@ -106,15 +107,15 @@ class World:
         self.lives[number, fresh.incarnation] = fresh
 
     def restart_chief(self) -> None:
-        before = self.chief.to_json()
+        before = self.group.to_json()
         if self.rng.random() < 0.5:
-            self.chief = Chief.from_json(self.rules, json.loads(json.dumps(before)))
+            self.group = GroupState.from_json(self.rules, json.loads(json.dumps(before)))
         else:
-            self.chief = Chief(self.rules)
+            self.group = GroupState(self.rules)
             for record in self.log:
-                self.chief.apply(record)
-            self.chief.forget()
-        assert self.chief.to_json() == before
+                self.group.apply(record)
+            self.group.forget()
+        assert self.group.to_json() == before
 
     def run(self, turns: int, *, lossy: bool) -> None:
         for _ in range(turns):
@@ -134,18 +135,18 @@ class World:
 
 
 RULES = [
-    w.Rules("sync", trainers=1, silent_seconds=0),
-    w.Rules("sync", trainers=3, silent_seconds=0),
-    w.Rules("sync", trainers=3, silent_seconds=8, gather_seconds=20, on_silence="rescale"),
-    w.Rules("staleness", staleness=0, trainers=2, silent_seconds=0),
-    w.Rules("staleness", staleness=3, trainers=3, silent_seconds=0),
-    w.Rules("staleness", staleness=1, trainers=3, silent_seconds=8, on_silence="rescale"),
-    w.Rules("async", trainers=2, silent_seconds=8, on_silence="rescale"),
+    w.GroupRules("sync", trainers=1, silent_seconds=0),
+    w.GroupRules("sync", trainers=3, silent_seconds=0),
+    w.GroupRules("sync", trainers=3, silent_seconds=8, gather_seconds=20, on_silence="rescale"),
+    w.GroupRules("staleness", staleness=0, trainers=2, silent_seconds=0),
+    w.GroupRules("staleness", staleness=3, trainers=3, silent_seconds=0),
+    w.GroupRules("staleness", staleness=1, trainers=3, silent_seconds=8, on_silence="rescale"),
+    w.GroupRules("async", trainers=2, silent_seconds=8, on_silence="rescale"),
 ]
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
-def test_no_world_breaks_a_promise_or_stops(rules: w.Rules) -> None:
+def test_no_world_breaks_a_promise_or_stops(rules: w.GroupRules) -> None:
     """One truth per step, made of those who arrived; the bound holds; and it always goes on."""
     for seed in range(15):
         world = World(seed, rules)
@@ -161,67 +162,71 @@ def test_no_world_breaks_a_promise_or_stops(rules: w.Rules) -> None:
 
 
 def test_only_the_last_commits_are_kept() -> None:
-    """The chief's state does not grow with the steps."""
-    chief = Chief(w.Rules(trainers=1))
-    carried_out(chief, w.Join(0, 1))
+    """The coordinator's state does not grow with the steps."""
+    group = GroupState(w.GroupRules(trainers=1))
+    carried_out(group, w.JoinRequest(0, 1))
     for step in range(1, 100):
-        carried_out(chief, w.Arrive(0, 1, step))
-    assert chief.step == 99
-    assert len(chief.to_json()["_history"]) == HISTORY
-    assert isinstance(chief.handle(w.Arrive(0, 1, 99), 0.0)[0], w.Release)
-    (no,) = chief.handle(w.Arrive(0, 1, 2), 0.0)
-    assert isinstance(no, w.Refuse)
+        carried_out(group, w.Arrive(0, 1, step))
+    assert group.step == 99
+    assert len(group.to_json()["_history"]) == HISTORY
+    assert isinstance(group.handle(w.Arrive(0, 1, 99), 0.0)[0], w.Release)
+    (no,) = group.handle(w.Arrive(0, 1, 2), 0.0)
+    assert isinstance(no, w.RequestRefused)
 
 
 def test_a_record_that_cannot_be_logged_changes_nothing() -> None:
     """Disk full at a commit: nobody is released; when the trainer asks again it is tried again."""
-    chief = Chief(w.Rules(trainers=1))
-    carried_out(chief, w.Join(0, 1))
-    before = chief.to_json()
+    group = GroupState(w.GroupRules(trainers=1))
+    carried_out(group, w.JoinRequest(0, 1))
+    before = group.to_json()
 
     def full(record: w.Record) -> None:
         raise PaddockError("no space left")
 
     for _ in range(2):
         with pytest.raises(PaddockError):
-            carried_out(chief, w.Arrive(0, 1, 1), write=full)
-        assert chief.to_json() == before
-    replies = carried_out(chief, w.Arrive(0, 1, 1))
-    assert replies == [w.Release(0, 1, 1, w.Committed(1, ((0, 1),)))]
+            carried_out(group, w.Arrive(0, 1, 1), write=full)
+        assert group.to_json() == before
+    replies = carried_out(group, w.Arrive(0, 1, 1))
+    assert replies == [w.Release(0, 1, 1, w.StepCommitted(1, ((0, 1),)))]
 
 
 def test_applying_a_record_twice_is_harmless() -> None:
     """A trainer relays a commit that the server has; a replica gets a record again."""
-    chief = Chief(w.Rules(trainers=2))
-    records = [w.Joined(0, 1, 0), w.Joined(1, 1, 0), w.Committed(1, ((0, 1), (1, 1)))]
-    records += [w.Left(1, 1, 1), w.Expelled(0, 1, "silent")]
+    group = GroupState(w.GroupRules(trainers=2))
+    records = [
+        w.MemberJoined(0, 1, 0),
+        w.MemberJoined(1, 1, 0),
+        w.StepCommitted(1, ((0, 1), (1, 1))),
+    ]
+    records += [w.MemberLeft(1, 1, 1), w.MemberExpelled(0, 1, "silent")]
     for record in records:
-        chief.apply(record)
-        once = chief.to_json()
-        chief.apply(record)
-        assert chief.to_json() == once
+        group.apply(record)
+        once = group.to_json()
+        group.apply(record)
+        assert group.to_json() == once
 
 
 def test_nobody_is_waited_for_at_a_barrier_while_gathering() -> None:
     """A barrier before the others have come would open for the first alone."""
-    chief = Chief(w.Rules(trainers=2))
-    chief.apply(w.Joined(0, 1, 0))
-    assert chief.everyone == ()
-    chief.apply(w.Joined(1, 1, 0))
-    assert chief.everyone == (0, 1)
+    group = GroupState(w.GroupRules(trainers=2))
+    group.apply(w.MemberJoined(0, 1, 0))
+    assert group.everyone == ()
+    group.apply(w.MemberJoined(1, 1, 0))
+    assert group.everyone == (0, 1)
 
 
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        (w.Rules("synch"), "'synch' is unknown"),  # type: ignore[arg-type]  # what users type
-        (w.Rules("staleness", staleness=-1), "staleness is -1"),
-        (w.Rules("sync", staleness=2), "but strategy is 'sync'"),
-        (w.Rules(silent_seconds=float("nan")), "silent_seconds is nan"),
-        (w.Rules(on_silence="wait"), "on_silence is 'wait'"),
+        (w.GroupRules("synch"), "'synch' is unknown"),  # type: ignore[arg-type]  # what users type
+        (w.GroupRules("staleness", staleness=-1), "staleness is -1"),
+        (w.GroupRules("sync", staleness=2), "but strategy is 'sync'"),
+        (w.GroupRules(silent_seconds=float("nan")), "silent_seconds is nan"),
+        (w.GroupRules(on_silence="wait"), "on_silence is 'wait'"),
     ],
 )
-def test_wrong_rules_are_told_by_name(rules: w.Rules, told: str) -> None:
+def test_wrong_rules_are_told_by_name(rules: w.GroupRules, told: str) -> None:
     """A typing error in a strategy must not become another strategy."""
     (problem,) = w.check_rules(rules)
     assert told in problem.message

@@ -1,8 +1,8 @@
 """Two servers and trainers in sync, as one hashable value, and every next value of it.
 
 A server is its log: the real Store carries it out, the real checks say what comes into it. Server 0
-has the real Chief. Here are what a client does, and the faults: trainers are started again, and a
-server comes back without the end of its log.
+has the real GroupState. Here are what a client does, and the faults: trainers are started again,
+and a server comes back without the end of its log.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 
 from paddock.ps.consistency import step_words as w
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.steps import GroupState
 from paddock.ps.server import checks
 from paddock.ps.server.store import Store
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, to_json
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 from ps.consistency.replay import carried_out
 from ps.model.waiting import frozen, thawed
 
@@ -31,7 +31,7 @@ Log = tuple[Record, ...]
 TABLE = SparseSpec(
     "t", 1, OptimizerSpec("sgd", 1.0), initial=InitialSpec("zeros"), shards=2, merge="sum"
 )
-RULES = w.Rules("sync", trainers=2, silent_seconds=0)
+RULES = w.GroupRules("sync", trainers=2, silent_seconds=0)
 # Of each server, keys that it has: a shard each.
 KEYS = [np.flatnonzero(shard_of(np.arange(8), 2) == server) for server in range(2)]
 CREATED: Log = ((Header(Op.CREATE), json.dumps(to_json(TABLE)).encode()),)
@@ -69,7 +69,7 @@ class World(NamedTuple):
     """lost: whether a log has lost its end."""
 
     logs: tuple[Log, Log]
-    chief: bytes
+    group: bytes
     trainers: tuple[Trainer, Trainer] = (Trainer(), Trainer())
     restarts: int = 0
     lost: bool = False
@@ -80,7 +80,7 @@ def store_of(server: int, log: Log) -> Store:
     """A server that has carried out this log. It is not changed any more."""
     store = Store(server, 2)
     for lsn, (header, body) in enumerate(log, 1):
-        step, _ = store.note(lsn, header, bytearray(body))
+        step, _ = store.apply_meta(lsn, header, bytearray(body))
         store.apply(lsn, header, bytearray(body), step)
     return store
 
@@ -88,7 +88,7 @@ def store_of(server: int, log: Log) -> Store:
 def first() -> World:
     """Nobody has joined yet."""
     rules = (Header(Op.RULES), json.dumps({"strategy": "sync", "trainers": 2}).encode())
-    return World(((*CREATED, rules), CREATED), frozen(Chief(RULES)))
+    return World(((*CREATED, rules), CREATED), frozen(GroupState(RULES)))
 
 
 def begun(setting: Setting) -> World:
@@ -114,24 +114,24 @@ def written(world: World, server: int, header: Header, body: bytes) -> World:
 
 
 def told(world: World, event: w.Event) -> World:
-    """The chief hears something; those whom it answers go on."""
-    chief, kept = thawed(world.chief), [world]
+    """The coordinator hears something; those whom it answers go on."""
+    group, kept = thawed(world.group), [world]
 
     def write(record: w.Record) -> None:
         op, data = w.record_to_json(record)
         kept[0] = written(kept[0], 0, Header(op), json.dumps(data).encode())
 
-    replies = carried_out(chief, event, write=write)
-    world = kept[0]._replace(chief=frozen(chief))
+    replies = carried_out(group, event, write=write)
+    world = kept[0]._replace(group=frozen(group))
     for reply in replies:
         if isinstance(reply, w.Fail):
             continue
         trainer = world.trainers[reply.trainer]
         if trainer.life != reply.incarnation or trainer.state != "waits":
             continue
-        if isinstance(reply, w.Refuse):
+        if isinstance(reply, w.RequestRefused):
             world = having(world, reply.trainer, trainer._replace(state="stopped"))
-        elif isinstance(reply, w.Welcome):
+        elif isinstance(reply, w.JoinAccepted):
             world = joined(world, reply.trainer, reply)
         else:
             assert reply.commit is not None
@@ -140,7 +140,7 @@ def told(world: World, event: w.Event) -> World:
     return world
 
 
-def joined(world: World, number: int, reply: w.Welcome) -> World:
+def joined(world: World, number: int, reply: w.JoinAccepted) -> World:
     """What a client does when it has been given its place (strategy.py)."""
     trainer = world.trainers[number]
     facts = json.dumps({"states": ["a", "b"], "life": f"{trainer.life:x}", "step": reply.step})
@@ -161,7 +161,7 @@ def acted(setting: Setting, world: World, number: int) -> World:
     trainer = world.trainers[number]
     if trainer.state == "joins":
         waits = having(world, number, trainer._replace(state="waits"))
-        return told(waits, w.Join(number, trainer.life))
+        return told(waits, w.JoinRequest(number, trainer.life))
     if trainer.state == "arrives":
         waits = having(world, number, trainer._replace(state="waits"))
         return told(waits, w.Arrive(number, trainer.life, trainer.step))
@@ -194,7 +194,7 @@ def pushed(world: World, number: int, server: int) -> World:
         raise RequestError("lost", "ServerConnection._recognise says so")
     keys = KEYS[server]
     header = Header(
-        Op.RATE, flags=int(Flag.CONTRIBUTION), sequence=sent + 1, trainer=number,
+        Op.RATE, flags=int(FrameFlag.CONTRIBUTION), sequence=sent + 1, trainer=number,
         incarnation=trainer.life, step=trainer.step,
     )  # fmt: skip
     rate = {"lr": lr_of(trainer.step, trainer.life)}
@@ -229,14 +229,15 @@ def after(setting: Setting, world: World) -> Iterator[tuple[str, World]]:
 
 
 def shortened(world: World, server: int, end: int) -> World:
-    """A server comes back with the first records of its log; who waited at the chief asks again."""
+    """A server comes back with the first records of its log; who waited at the coordinator asks
+    again."""
     logs = list(world.logs)
     logs[server] = logs[server][:end]
     world = world._replace(logs=(logs[0], logs[1]), lost=True)
     if server == 0:
-        kept = store_of(0, logs[0]).chief
+        kept = store_of(0, logs[0]).group
         assert kept is not None
-        world = world._replace(chief=frozen(Chief.from_json(RULES, kept.to_json())))
+        world = world._replace(group=frozen(GroupState.from_json(RULES, kept.to_json())))
         for number, trainer in enumerate(world.trainers):
             if trainer.state == "waits":
                 state = "arrives" if trainer.step else "joins"

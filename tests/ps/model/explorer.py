@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.replication import Role, Stage
+from paddock.ps.consistency.replication import ReplicaRole, Stage
 from ps.model.world import WITNESS, Mail, Model, World
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def _healing_round(model: Model, world: World) -> World:
             world = model.restart(world, at)
     if model.bounds.now_max == 0:
         for label, after in model.times(world):
-            if label == "expire" and not any(s.member.role is Role.PRIMARY for s in world.servers):
+            if label == "expire" and not any(
+                s.member.role is ReplicaRole.PRIMARY for s in world.servers
+            ):
                 world = after
     else:
         world = model.settled(world._replace(now=world.now + 1))
@@ -102,8 +104,8 @@ def _healing_round(model: Model, world: World) -> World:
     for at in range(2):
         member = world.servers[at].member
         other = world.servers[1 - at].member
-        is_alone = member.role is Role.REPLICA and member.stage is Stage.ALONE
-        if is_alone and other.role is Role.PRIMARY:
+        is_alone = member.role is ReplicaRole.REPLICA and member.stage is Stage.ALONE
+        if is_alone and other.role is ReplicaRole.PRIMARY:
             world = model.joined(world, at)
     for _, after in list(model.pushes(world))[:1]:
         world = after
@@ -132,7 +134,7 @@ def _fresh_pushes(model: Model, world: World) -> list[tuple[str, World]]:
 def _is_silent(world: World) -> bool:
     """Whether a primary waits for an Ack that was lost; at the start of a round all is streamed."""
     members = [server.member for server in world.servers if server.member.peer]
-    return any(one.counted == 0 or one.is_replica_silent(now=10**6) for one in members)
+    return any(one.in_sync_candidate == 0 or one.is_replica_silent(now=10**6) for one in members)
 
 
 def _is_joined(world: World) -> bool:

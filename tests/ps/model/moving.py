@@ -21,13 +21,13 @@ import numpy as np
 
 from paddock.ps.server import handover
 from paddock.ps.server.handover import DELTA, LAST
-from paddock.ps.server.moves import PHASES, Leaving, Moves
+from paddock.ps.server.moves import PHASES, OutgoingShard, ShardOwnership
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.storage.arrays import encode_arrays
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
-from paddock.ps.wire.identity import Verdict, Windows
+from paddock.ps.wire.identity import SequenceStatus, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class Setting:
     power: what dies has lost its power, too. keeps: whether giver and taker wait for their disks.
     """
 
-    moves: type[Moves] = Moves
+    ownership: type[ShardOwnership] = ShardOwnership
     phases: tuple[str, ...] = PHASES
     orders: int = 2
     pushes: int = 2
@@ -174,8 +174,8 @@ class Moving:
         """The fold over a log."""
         if not log:
             owned = [] if index else [0]
-            moves = self.setting.moves(SPEC.name, index, owned, SPEC.shards)
-            held = SimpleNamespace(spec=SPEC, table=Rows(), moves=moves, step=0)
+            moves = self.setting.ownership(SPEC.name, index, owned, SPEC.shards)
+            held = SimpleNamespace(spec=SPEC, table=Rows(), ownership=moves, step=0)
             windows = Windows()
             windows.fence(0, LIFE)
             return Node(held, windows)
@@ -183,7 +183,7 @@ class Moving:
         node = Node(deepcopy(before.held), Windows.from_json(before.windows.to_json()))
         header, body = log[-1]
         if header.op == Op.PUSH:
-            node.windows.note(0, LIFE, header.sequence)
+            node.windows.mark_applied(0, LIFE, header.sequence)
             node.held.table.add_push(header.count, len(log))
         else:
             handover.apply(node.held, len(log), header, body)
@@ -193,10 +193,10 @@ class Moving:
         """The table, with what is volatile of it."""
         server = world.servers[index]
         held = self.node(index, server.log).held
-        one, held.moves.leaving = server.attempt, {}
+        one, held.ownership.leaving = server.attempt, {}
         if one is not None and one.phase < len(self.setting.phases):
-            held.moves.leaving = {0: Leaving(1 - index, one.version, one.is_frozen)}
-        held.moves._changed()
+            held.ownership.leaving = {0: OutgoingShard(1 - index, one.version, one.is_frozen)}
+        held.ownership._changed()
         return held
 
     # -------------------------------------------------------------------------------- what happens
@@ -231,7 +231,7 @@ class Moving:
 
     def ordered(self, world: World, index: int) -> Iterator[tuple[str, World]]:
         """An owner is told to give the shard to the other."""
-        moves = self.held(world, index).moves
+        moves = self.held(world, index).ownership
         if 0 in moves.owned:
             version = moves.leave(0, 1 - index, world.used[ORDERS])
             begun = world.servers[index]._replace(attempt=Attempt(version))
@@ -320,10 +320,10 @@ class Moving:
     def asks(self, world: World, index: int) -> Iterator[tuple[str, World]]:
         """Who holds what came asks its giver. The answer takes its time, as a frame."""
         giver = world.servers[1 - index]
-        one = self.held(world, index).moves.arrivals.get(0)
+        one = self.held(world, index).ownership.incoming.get(0)
         if one is None or not giver.is_up:
             return
-        fate = self.held(world, 1 - index).moves.fate(0, index, one.version)
+        fate = self.held(world, 1 - index).ownership.migration_status(0, index, one.version)
         if fate != "coming":
             order = {"shard": 0, "version": one.version, "own": fate == "given", "step": 0}
             told = Record(Header(Op.ADOPT), json.dumps(order).encode())
@@ -350,11 +350,11 @@ class Moving:
         server = world.servers[at]
         heard = used._replace(done=number)
         windows = self.node(at, server.log).windows
-        if windows.check(0, LIFE, sequence) is Verdict.REPEAT:
+        if windows.check(0, LIFE, sequence) is SequenceStatus.REPEAT:
             yield "a repeat", world._replace(trainer=heard)
             return
         try:
-            self.held(world, at).moves.check_push(Header(Op.PUSH), SHARD)
+            self.held(world, at).ownership.check_push(Header(Op.PUSH), SHARD)
         except RequestError as refusal:
             owners: Any = refusal.facts["owners"]
             yield "sent away", world._replace(trainer=used._replace(at=owners.get("0", at)))
@@ -370,7 +370,7 @@ class Moving:
 
     def owners(self, world: World) -> list[int]:
         """Who has the shard."""
-        return [i for i in (0, 1) if 0 in self.node(i, world.servers[i].log).held.moves.owned]
+        return [i for i in (0, 1) if 0 in self.node(i, world.servers[i].log).held.ownership.owned]
 
     def complaint(self, world: World) -> str:
         """Which invariant a world breaks."""
@@ -411,7 +411,7 @@ class Moving:
                 return complaint
         if not self.owners(world):
             return "nobody owns the shard"
-        if any(self.node(i, s.log).held.moves.arrivals for i, s in enumerate(world.servers)):
+        if any(self.node(i, s.log).held.ownership.incoming for i, s in enumerate(world.servers)):
             return "what came is not forgotten"
         if world.trainer.done < self.setting.pushes and not world.lost:
             return f"push {world.trainer.done + 1} waits for ever"

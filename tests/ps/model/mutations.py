@@ -5,30 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paddock.ps.consistency.lease import Register, Reply, Request
-from paddock.ps.consistency.replication import Action, Member, Start
-from paddock.ps.wire.identity import Verdict, Windows
+from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, Register
+from paddock.ps.consistency.replication import Action, FollowAccepted, ReplicaState
+from paddock.ps.wire.identity import SequenceStatus, Windows
 from ps.model.world import Bounds, Rules
 
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    M = TypeVar("M", bound=Member)
+    M = TypeVar("M", bound=ReplicaState)
 
 
 class NoDedupe(Windows):
     """Every push is new."""
 
-    def check(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
-        return Verdict.FRESH
+    def check(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
+        return SequenceStatus.FRESH
 
 
 class OldIncarnations(Windows):
     """A push of an older incarnation is judged as if it were of the newest."""
 
-    def check(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+    def check(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
         verdict = super().check(trainer, incarnation, sequence)
-        return Verdict.FRESH if verdict is Verdict.STALE else verdict
+        return SequenceStatus.FRESH if verdict is SequenceStatus.STALE else verdict
 
 
 class AnyoneTakes(Register):
@@ -36,7 +36,7 @@ class AnyoneTakes(Register):
 
     __slots__ = ()
 
-    def may_take(self, request: Request, *, now: float) -> bool:
+    def may_take(self, request: LeaseRequest, *, now: float) -> bool:
         return self.version == 0 or (self.is_current(request) and now >= self.expiry)
 
 
@@ -45,7 +45,7 @@ class LateChanges(Register):
 
     __slots__ = ()
 
-    def is_current(self, request: Request) -> bool:
+    def is_current(self, request: LeaseRequest) -> bool:
         return True
 
 
@@ -54,11 +54,11 @@ class HastyTakes(Register):
 
     __slots__ = ()
 
-    def may_take(self, request: Request, *, now: float) -> bool:
+    def may_take(self, request: LeaseRequest, *, now: float) -> bool:
         return self.version == 0 or (self.is_current(request) and request.server in self.in_sync)
 
 
-class NoFence(Member):
+class NoFence(ReplicaState):
     """Messages of an older epoch or connection count."""
 
     __slots__ = ()
@@ -70,7 +70,7 @@ class NoFence(Member):
         return True
 
 
-class NoWait(Member):
+class NoWait(ReplicaState):
     """The primary acknowledges what only it has."""
 
     __slots__ = ()
@@ -79,52 +79,55 @@ class NoWait(Member):
         return self.may_serve(now=now)
 
 
-class NoRemoval(Member):
+class NoRemoval(ReplicaState):
     """A lost replica is forgotten without asking the witness."""
 
     __slots__ = ()
 
     def _given_up(self: M, *, now: float) -> tuple[M, list[Action]]:
-        return replace(self, counted=0, acked=0, safe=self.end), []
+        return replace(self, in_sync_candidate=0, acked=0, high_watermark=self.end), []
 
 
-class EarlyRemoval(Member):
+class EarlyRemoval(ReplicaState):
     """A lost replica is forgotten while the witness is being asked."""
 
     __slots__ = ()
 
     def acknowledges(self, end: int, *, now: float) -> bool:
-        return self.may_serve(now=now) and (self.is_removing or end <= self.safe)
+        return self.may_serve(now=now) and (self.is_removing or end <= self.high_watermark)
 
 
-class EarlyAdd(Member):
+class EarlyAdd(ReplicaState):
     """A replica is put in sync while it still catches up."""
 
     __slots__ = ()
 
     def wants_to_add(self) -> bool:
-        return self.counted not in (0, *self.register.in_sync) and self.counted == self.peer
+        return (
+            self.in_sync_candidate not in (0, *self.register.in_sync)
+            and self.in_sync_candidate == self.peer
+        )
 
 
-class NoTruncation(Member):
+class NoTruncation(ReplicaState):
     """A returning primary keeps what the promoted one does not have."""
 
     __slots__ = ()
 
-    def started(self: M, message: Start) -> tuple[M, list[Action]]:
-        return Member.started(self, replace(message, common=max(message.common, self.end)))
+    def started(self: M, message: FollowAccepted) -> tuple[M, list[Action]]:
+        return ReplicaState.started(self, replace(message, common=max(message.common, self.end)))
 
 
-class LateLease(Member):
+class LateLease(ReplicaState):
     """The lease is counted from when its grant came, not from when it was asked for."""
 
     __slots__ = ()
 
-    def replied(self: M, reply: Reply, *, now: float) -> tuple[M, list[Action]]:
-        return Member.replied(self, replace(reply, sent=now), now=now)
+    def replied(self: M, reply: LeaseReply, *, now: float) -> tuple[M, list[Action]]:
+        return ReplicaState.replied(self, replace(reply, sent=now), now=now)
 
 
-class NoLease(Member):
+class NoLease(ReplicaState):
     """A primary serves until it hears that it is deposed."""
 
     __slots__ = ()

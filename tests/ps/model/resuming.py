@@ -1,9 +1,9 @@
 """A trainer whose batches go to several servers, as one hashable value, and every next value of it.
 
-What a server knows of the trainer is the real Positions, what the trainer counts the real Progress.
-Here are the wires (each server hears in order), and the faults: the trainer dies between any two
-frames and is started again, a frame that is on its way arrives or does not, and a checkpoint is
-cut, at each server at another moment, and loaded.
+What a server knows of the trainer is the real TrainerOffsets, what the trainer counts the real
+Progress. Here are the wires (each server hears in order), and the faults: the trainer dies between
+any two frames and is started again, a frame that is on its way arrives or does not, and a
+checkpoint is cut, at each server at another moment, and loaded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from paddock.ps.consistency.positions import Mark, Positions, Progress
+from paddock.ps.consistency.positions import OffsetMark, OffsetProgress, TrainerOffsets
 from paddock.ps.wire.values import value_from
 
 # What a trainer does: a push of (batch, which) to a server, or a position, which goes to all.
@@ -36,8 +36,8 @@ class Setting:
     loads: int = 0
     fences: bool = True
     cuts_at_once: bool = True
-    positions: type[Positions] = Positions
-    progress: type[Progress] = Progress
+    positions: type[TrainerOffsets] = TrainerOffsets
+    progress: type[OffsetProgress] = OffsetProgress
 
 
 class Server(NamedTuple):
@@ -83,9 +83,9 @@ class Resuming:
         world = World(tuple(Server(knows) for _ in range(SERVERS)), b"")
         return self.begun(world)
 
-    def positions(self, knows: str) -> Positions:
+    def positions(self, knows: str) -> TrainerOffsets:
         """What a server knows, as after a restart."""
-        positions: Positions = value_from(self.setting.positions, json.loads(knows))
+        positions: TrainerOffsets = value_from(self.setting.positions, json.loads(knows))
         return positions
 
     def begun(self, world: World) -> World:
@@ -93,7 +93,7 @@ class Resuming:
         servers = world.servers
         if self.setting.fences:
             servers = tuple(server._replace(wire=()) for server in servers)
-        marks = [Mark(*self.positions(s.knows).marks(None).get("0", ())) for s in servers]
+        marks = [OffsetMark(*self.positions(s.knows).marks(None).get("0", ())) for s in servers]
         progress = self.setting.progress(SERVERS)
         position = progress.begin(marks)
         at = (0 if position is None else position["batch"], 0)
@@ -135,7 +135,7 @@ class Resuming:
             (server, number, batch), *rest = world.posts
             world = self.posted(world, server, (POSITION, number, batch))
             return world._replace(posts=tuple(rest))
-        progress: Progress = pickle.loads(world.progress)
+        progress: OffsetProgress = pickle.loads(world.progress)
         batch, which = world.at
         if which < len(self.setting.batches[batch]):
             server = self.setting.batches[batch][which]

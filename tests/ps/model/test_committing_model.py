@@ -66,7 +66,8 @@ def test_the_search_finds_a_chief_behind_the_others(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_search_finds_a_commit_of_another_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The chief lost it, and a trainer that has it carries it when the life after has pushed."""
+    """The coordinator lost it, and a trainer that has it carries it when the life after has
+    pushed."""
     monkeypatch.setattr(checks, "_check_lives", lambda store, step, members: None)
     assert "with rows" in search(SETTINGS["server 0 loses a step"]).complaint
 
@@ -81,7 +82,7 @@ def test_the_search_finds_commits_that_are_carried_out_twice(
         return header.op != Op.COMMIT and is_done(store, header, body)
 
     monkeypatch.setattr(Store, "is_done", never)
-    monkeypatch.setattr("paddock.ps.consistency.contributions._Held._take", _take_always)
+    monkeypatch.setattr("paddock.ps.consistency.contributions.PendingGradients._take", _take_always)
     assert search(SETTINGS["a trainer is started again"]).complaint != ""
 
 

@@ -6,7 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.ps.server.moves import PHASES, Arrival, Fate, Leaving, Moves, Shards
+from paddock.ps.server.moves import (
+    PHASES,
+    IncomingShard,
+    MigrationStatus,
+    OutgoingShard,
+    ShardOwnership,
+    Shards,
+)
 from paddock.ps.wire.frames import Header
 from ps.model.explorer import Outcome, searched
 from ps.model.moving import Moving, Setting, World
@@ -36,65 +43,67 @@ SETTINGS: dict[str, Setting] = {
 }
 
 
-class OpenFreeze(Moves):
+class OpenFreeze(ShardOwnership):
     """Pushes to a frozen shard go on."""
 
     def check_push(self, header: Header, shards: Shards) -> None:
         self.check_pull(shards)
 
 
-class NoCheck(Moves):
+class NoCheck(ShardOwnership):
     """What is not frozen, or of another attempt, is given."""
 
     def check_give(self, shard: int, version: int) -> None:
         return
 
 
-class Replaced(Moves):
+class Replaced(ShardOwnership):
     """The first part of any attempt replaces what came of another."""
 
     def check_part(self, shard: int, version: int, part: int) -> None:
-        one = self.arrivals.get(shard)
+        one = self.incoming.get(shard)
         if one is None or one.version == version or part:
             super().check_part(shard, version, part)
 
-    def receive(self, shard: int, arrival: Arrival, data: bytes, *, adds: bool, ends: bool) -> None:
-        if shard in self.arrivals and self.arrivals[shard].version != arrival.version:
-            del self.arrivals[shard]
+    def receive(
+        self, shard: int, arrival: IncomingShard, data: bytes, *, adds: bool, ends: bool
+    ) -> None:
+        if shard in self.incoming and self.incoming[shard].version != arrival.version:
+            del self.incoming[shard]
         super().receive(shard, arrival, data, adds=adds, ends=ends)
 
 
-class NeverComing(Moves):
+class NeverComing(ShardOwnership):
     """An attempt that goes on is taken for one that is over."""
 
-    def fate(self, shard: int, to: object, version: object) -> Fate:
-        found = super().fate(shard, to, version)
+    def migration_status(self, shard: int, to: object, version: object) -> MigrationStatus:
+        found = super().migration_status(shard, to, version)
         return "gone" if found == "coming" else found
 
 
-class GivenSoon(Moves):
+class GivenSoon(ShardOwnership):
     """An attempt that goes on is taken for one that was carried out."""
 
-    def fate(self, shard: int, to: object, version: object) -> Fate:
-        found = super().fate(shard, to, version)
+    def migration_status(self, shard: int, to: object, version: object) -> MigrationStatus:
+        found = super().migration_status(shard, to, version)
         return "given" if found == "coming" else found
 
 
-class OneVersion(Moves):
+class OneVersion(ShardOwnership):
     """All attempts have the same version."""
 
     def leave(self, shard: int, to: int, nonce: int) -> int:
         return super().leave(shard, to, 0)
 
 
-class AnyOrder(Moves):
+class AnyOrder(ShardOwnership):
     """A part that does not follow is taken."""
 
     def check_part(self, shard: int, version: int, part: int) -> None:
         return
 
 
-class ToldSoon(Moves):
+class ToldSoon(ShardOwnership):
     """Trainers are told of the new owner before MOVE is on the disk."""
 
     def give(self, shard: int, to: int, version: int) -> None:
@@ -102,31 +111,31 @@ class ToldSoon(Moves):
         self.leaving.pop(shard, None)
 
     @property
-    def leaving(self) -> dict[int, Leaving]:
+    def leaving(self) -> dict[int, OutgoingShard]:
         """Of those that are here."""
         return {s: one for s, one in self.attempts.items() if s in self.owned}
 
     @leaving.setter
-    def leaving(self, found: dict[int, Leaving]) -> None:
+    def leaving(self, found: dict[int, OutgoingShard]) -> None:
         self.attempts = found
 
 
 MUTATIONS: dict[str, Setting] = {
-    "pushes go on while it is frozen": Setting(moves=OpenFreeze, script=COPIED),
-    "it is not frozen": Setting(moves=NoCheck, phases=("copy", "rest", "move", "own")),
+    "pushes go on while it is frozen": Setting(ownership=OpenFreeze, script=COPIED),
+    "it is not frozen": Setting(ownership=NoCheck, phases=("copy", "rest", "move", "own")),
     "the rest is left out": Setting(phases=("copy", "freeze", "move", "own")),
     "own comes before move": replace(
         ONE, phases=("copy", "freeze", "rest", "own", "move"), script=SENT
     ),
-    "a late part replaces what came": Setting(moves=Replaced, script=(*LATE, "move")),
-    "what goes on is forgotten": Setting(moves=NeverComing, script=COPIED),
-    "what goes on is owned": Setting(moves=GivenSoon),
-    "attempts have one version": Setting(moves=OneVersion),
-    "parts come in any order": Setting(moves=AnyOrder, cuts=2),
+    "a late part replaces what came": Setting(ownership=Replaced, script=(*LATE, "move")),
+    "what goes on is forgotten": Setting(ownership=NeverComing, script=COPIED),
+    "what goes on is owned": Setting(ownership=GivenSoon),
+    "attempts have one version": Setting(ownership=OneVersion),
+    "parts come in any order": Setting(ownership=AnyOrder, cuts=2),
     "nobody asks": Setting(asks=False, script=COPIED),
     "the giver's disk may lack its move": replace(POWER, keeps=(False, True), script=GIVEN),
     "the taker's disk may lack what came": replace(POWER, keeps=(True, False), script=GIVEN),
-    "trainers hear of a move that may be lost": replace(POWER, moves=ToldSoon, script=GIVEN),
+    "trainers hear of a move that may be lost": replace(POWER, ownership=ToldSoon, script=GIVEN),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.ps.consistency.positions import Mark, Positions, Progress
+from paddock.ps.consistency.positions import OffsetMark, OffsetProgress, TrainerOffsets
 from ps.model.explorer import Outcome, searched
 from ps.model.resuming import Resuming, Setting
 
@@ -15,17 +15,17 @@ WORLDS_MAX = 60_000
 SETTINGS = {"two deaths": Setting(), "a checkpoint": Setting(((0, 1), (1, 0)), deaths=0, loads=1)}
 
 
-class FromTheHighest(Progress):
+class FromTheHighest(OffsetProgress):
     """It goes on where one server is, not where all are."""
 
-    def begin(self, marks: Sequence[Mark], *, again: bool = True) -> Any:
+    def begin(self, marks: Sequence[OffsetMark], *, again: bool = True) -> Any:
         super().begin(marks, again=again)
         highest = max(marks, key=lambda mark: mark.number)
         self.number = highest.number
         return highest.position
 
 
-class SendsAll(Progress):
+class SendsAll(OffsetProgress):
     """What servers have is sent once more."""
 
     def next_frame(self, server: int) -> int | None:
@@ -33,21 +33,21 @@ class SendsAll(Progress):
         return self._frames[server]
 
 
-class OnlyPositions(Progress):
+class OnlyPositions(OffsetProgress):
     """Pushes since the last position are not looked at."""
 
-    def begin(self, marks: Sequence[Mark], *, again: bool = True) -> Any:
+    def begin(self, marks: Sequence[OffsetMark], *, again: bool = True) -> Any:
         return super().begin([mark._replace(frames=0) for mark in marks], again=again)
 
 
-class ServerZeroKnows(Progress):
+class ServerZeroKnows(OffsetProgress):
     """A position is told to one server, as it was before."""
 
     def note(self, position: Any) -> list[int]:
         return [server for server in super().note(position) if server == 0]
 
 
-class ToldAgain(Progress):
+class ToldAgain(OffsetProgress):
     """A server that is ahead hears of the position again, and forgets what it has since then."""
 
     def note(self, position: Any) -> list[int]:
@@ -55,7 +55,7 @@ class ToldAgain(Progress):
         return list(range(len(self._has)))
 
 
-class GoesOnCounting(Positions):
+class GoesOnCounting(TrainerOffsets):
     """A position does not begin the count of pushes anew."""
 
     def note(self, trainer: int, number: int, position: Any) -> None:

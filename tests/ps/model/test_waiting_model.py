@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.step_words import Opened, Output, Reach, Record, Refuse
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.step_words import BarrierOpened, Output, Reach, Record, RequestRefused
+from paddock.ps.consistency.steps import GroupState
 from paddock.ps.wire.errors import Code
 from ps.model.explorer import Outcome, searched
 from ps.model.waiting import Setting, Waiting
@@ -47,7 +47,7 @@ SETTINGS: dict[str, Setting] = {
         f"{strategy}, uneven batches": replace(MORE, strategy=strategy, staleness=0)
         for strategy in ("staleness", "async", "half_async", "geo")
     },
-    "staleness=1, uneven batches, the chief": replace(MORE, chief_restarts=1, lost_answers=1),
+    "staleness=1, uneven batches, the coordinator": replace(MORE, chief_restarts=1, lost_answers=1),
     "staleness=1, uneven batches, a trainer": replace(MORE, restarts=1),
     "staleness, three with uneven batches": replace(
         MORE, programs=(*PASSES, ("step", "step", "epoch", "step", "step", "last", "end"))
@@ -61,7 +61,7 @@ class OwnTurns(Barriers):
     def has_passed(self, reach: Reach) -> bool:
         return reach.turn <= self._turns.get(reach.name, 0)
 
-    def complete(self, everyone: Iterable[int]) -> Opened | None:
+    def complete(self, everyone: Iterable[int]) -> BarrierOpened | None:
         opened = super().complete(everyone)
         if opened is None:
             return None
@@ -87,7 +87,7 @@ class NoRepeats(Barriers):
         return False
 
 
-class NoClocks(Chief):
+class NoClocks(GroupState):
     """Who waits at a barrier does not say how many steps it has done."""
 
     def _reach(self, event: Reach, now: float) -> list[Output]:
@@ -96,14 +96,14 @@ class NoClocks(Chief):
         return outputs
 
 
-class AllHoldBack(Chief):
+class AllHoldBack(GroupState):
     """Who waits at a barrier counts among the slowest."""
 
     def _rests(self, trainer: int) -> bool:
         return False
 
 
-class NobodyIsLevel(Chief):
+class NobodyIsLevel(GroupState):
     """Who had fewer batches before a barrier is as far behind after it."""
 
     def apply(self, record: Record) -> list[Output]:
@@ -112,23 +112,23 @@ class NobodyIsLevel(Chief):
         return outputs
 
 
-class NobodyHoldsBack(Chief):
+class NobodyHoldsBack(GroupState):
     """Who computes does not count among the slowest."""
 
     def _rests(self, trainer: int) -> bool:
         return trainer not in self._waiting
 
 
-class OnlyStepsHear(Chief):
+class OnlyStepsHear(GroupState):
     """A failure is told to those that wait in step()."""
 
     def _refuse_all(self, code: Code, reason: str) -> list[Output]:
         deaf = set(self.barriers.waiting)
         told = super()._refuse_all(code, reason)
-        return [one for one in told if isinstance(one, Refuse) and one.trainer not in deaf]
+        return [one for one in told if isinstance(one, RequestRefused) and one.trainer not in deaf]
 
 
-class NobodyLooks(Chief):
+class NobodyLooks(GroupState):
     """That all wait for one another is no reason to say so."""
 
     def _tick_stuck(self, seconds: float) -> list[Output]:
@@ -141,13 +141,13 @@ MUTATIONS: dict[str, Setting] = {
     "late ones wait, sync": Setting("sync", barriers=NobodyIsLate),
     "late ones wait, async": Setting("async", barriers=NobodyIsLate),
     "repeats are new": Setting("sync", barriers=NoRepeats, restarts=0, lost_answers=1),
-    "clocks are not said": replace(BEHIND, chief=NoClocks),
-    "all hold back": replace(MORE, chief=AllHoldBack),
-    "nobody holds back": replace(MORE, chief=NobodyHoldsBack),
-    "nobody is level": replace(MORE, chief=NobodyIsLevel),
-    "only steps hear of a failure": Setting("sync", chief=OnlyStepsHear, restarts=0, deaths=1),
+    "clocks are not said": replace(BEHIND, group=NoClocks),
+    "all hold back": replace(MORE, group=AllHoldBack),
+    "nobody holds back": replace(MORE, group=NobodyHoldsBack),
+    "nobody is level": replace(MORE, group=NobodyIsLevel),
+    "only steps hear of a failure": Setting("sync", group=OnlyStepsHear, restarts=0, deaths=1),
     "in async nobody is lost": Setting("async", silent_seconds=0, restarts=0, deaths=1),
-    "nobody looks who waits": replace(SETTINGS["uneven batches"], chief=NobodyLooks),
+    "nobody looks who waits": replace(SETTINGS["uneven batches"], group=NobodyLooks),
 }
 
 

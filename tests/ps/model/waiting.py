@@ -1,8 +1,9 @@
-"""Trainers that wait for one another at a chief, as one hashable value, and every next value of it.
+"""Trainers that wait for one another at a coordinator, as one hashable value, and every next value
+of it.
 
-The chief is the real one. Here is what a client does (ask, ask again, go on), what the shell around
-the chief does (it tells of closed connections), and the faults: trainers and the chief die and are
-started again, answers are lost, a trainer dies for good.
+The coordinator is the real one. Here is what a client does (ask, ask again, go on), what the shell
+around the coordinator does (it tells of closed connections), and the faults: trainers and the
+coordinator die and are started again, answers are lost, a trainer dies for good.
 
 A program is a trainer's calls: "step", "end", or else a barrier's name. One that is started again
 calls what stands before its first step, and goes on after the last step it has done.
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from paddock.ps.consistency import step_words as w
 from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.steps import GroupState
 from paddock.ps.wire.values import value_from
 from ps.consistency.replay import carried_out
 
@@ -44,7 +45,7 @@ class Setting:
     lost_answers: int = 0
     deaths: int = 0
     silent_seconds: float = SILENT_SECONDS
-    chief: type[Chief] = Chief
+    group: type[GroupState] = GroupState
     barriers: type[Barriers] = Barriers
 
 
@@ -64,9 +65,9 @@ class Trainer(NamedTuple):
 
 
 class World(NamedTuple):
-    """used: restarts, chief restarts, lost answers, deaths."""
+    """used: restarts, coordinator restarts, lost answers, deaths."""
 
-    chief: bytes
+    group: bytes
     trainers: tuple[Trainer, ...]
     used: tuple[int, int, int, int] = (0, 0, 0, 0)
     wrong: str = ""
@@ -84,7 +85,7 @@ class Waiting:
 
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
-        self.rules = w.Rules(
+        self.rules = w.GroupRules(
             setting.strategy,
             staleness=setting.staleness,
             trainers=len(setting.programs),
@@ -98,10 +99,10 @@ class Waiting:
 
     def first(self) -> World:
         """Nobody has joined yet."""
-        chief = self.setting.chief(self.rules)
-        chief.barriers = self.setting.barriers()
+        group = self.setting.group(self.rules)
+        group.barriers = self.setting.barriers()
         trainers = tuple(Trainer(1, program) for program in self.setting.programs)
-        return World(frozen(chief), trainers)
+        return World(frozen(group), trainers)
 
     def after(self, world: World) -> Iterator[tuple[str, World]]:
         """Every next world, with what happened."""
@@ -121,21 +122,22 @@ class Waiting:
                 dead = trainer._replace(state="dead")
                 yield f"{who} dies", self.parted(spend(world, DEATH), number, dead)
         if used[CHIEF] < setting.chief_restarts:
-            yield "the chief is started again", self.chief_anew(spend(world, CHIEF))
+            yield "the coordinator is started again", self.chief_anew(spend(world, CHIEF))
 
     def chief_anew(self, world: World) -> World:
         """Only what is durable is left; the connections have closed: who waits asks again."""
-        old = thawed(world.chief)
-        chief = type(old).from_json(self.rules, old.to_json())
-        chief.barriers = value_from(type(old.barriers), asdict(old.barriers))
+        old = thawed(world.group)
+        group = type(old).from_json(self.rules, old.to_json())
+        group.barriers = value_from(type(old.barriers), asdict(old.barriers))
         trainers = tuple(t._replace(state=ASKS_AGAIN.get(t.state, t.state)) for t in world.trainers)
-        return world._replace(chief=frozen(chief), trainers=trainers)
+        return world._replace(group=frozen(group), trainers=trainers)
 
     def parted(self, world: World, number: int, trainer: Trainer) -> World:
-        """The trainer is another one; the chief hears that the old one's connection closed."""
-        chief, life = thawed(world.chief), world.trainers[number].life
-        carried_out(chief, w.Gone(number, life))
-        return with_trainer(world, number, trainer)._replace(chief=frozen(chief))
+        """The trainer is another one; the coordinator hears that the old one's connection
+        closed."""
+        group, life = thawed(world.group), world.trainers[number].life
+        carried_out(group, w.ConnectionLost(number, life))
+        return with_trainer(world, number, trainer)._replace(group=frozen(group))
 
     def rest(self, program: tuple[str, ...], done: int) -> tuple[str, ...]:
         """What a life calls that begins after so many steps."""
@@ -151,14 +153,14 @@ class Waiting:
             return with_trainer(world, number, gone_on(trainer))
         waits = trainer if deaf else trainer._replace(state=WAITS[trainer.state])
         world = with_trainer(world, number, waits)
-        chief, opened = thawed(world.chief), list[w.Opened]()
+        group, opened = thawed(world.group), list[w.BarrierOpened]()
 
         def write(record: w.Record) -> None:
-            if isinstance(record, w.Opened):
+            if isinstance(record, w.BarrierOpened):
                 opened.append(record)
 
-        replies = carried_out(chief, event_of(number, trainer), write=write)
-        world = self.judged(world._replace(chief=frozen(chief)), opened)
+        replies = carried_out(group, event_of(number, trainer), write=write)
+        world = self.judged(world._replace(group=frozen(group)), opened)
         for reply in replies:
             if not isinstance(reply, w.Fail) and not (deaf and reply.trainer == number):
                 world = self.heard(world, reply)
@@ -166,14 +168,14 @@ class Waiting:
             world = with_trainer(world, number, trainer._replace(state="over", todo=()))
         return self.paced(world)
 
-    def heard(self, world: World, reply: w.Welcome | w.Release | w.Refuse) -> World:
+    def heard(self, world: World, reply: w.JoinAccepted | w.Release | w.RequestRefused) -> World:
         """A trainer goes on, if it is the life that is meant."""
         trainer = world.trainers[reply.trainer]
         if trainer.life != reply.incarnation or trainer.state not in ("asks", "waits"):
             return world  # It is dead, or hears what it knows.
-        if isinstance(reply, w.Refuse):
+        if isinstance(reply, w.RequestRefused):
             return world._replace(wrong=f"trainer {reply.trainer} is refused: {reply.reason}")
-        if isinstance(reply, w.Welcome):
+        if isinstance(reply, w.JoinAccepted):
             done = reply.step if self.setting.strategy in w.CLOCKED else trainer.done
             todo = self.rest(self.setting.programs[reply.trainer], done)
             begun = trainer._replace(state="works", done=done, todo=todo)
@@ -183,7 +185,7 @@ class Waiting:
     def paced(self, world: World) -> World:
         """staleness: a trainer waits in step() while it is more than N batches before another one,
         counted from the last barrier, and no longer; who waits at a barrier holds up nobody.
-        Without faults: of those the chief hears late."""
+        Without faults: of those the coordinator hears late."""
         at = [one.state for one in world.trainers]
         if self.setting.strategy != "staleness" or world.used != NONE or {"joins", "asks"} & {*at}:
             return world
@@ -198,7 +200,7 @@ class Waiting:
                 return world._replace(wrong=f"trainer {n} of {world.trainers}: ahead {is_ahead}")
         return world
 
-    def judged(self, world: World, opened: list[w.Opened]) -> World:
+    def judged(self, world: World, opened: list[w.BarrierOpened]) -> World:
         """Who meets at a barrier has done the same steps; a life that has done none aside."""
         for record in opened if self.is_even and self.setting.strategy in w.CLOCKED else ():
             met = [world.trainers[number] for number, _, _ in record.passed]
@@ -220,12 +222,12 @@ class Waiting:
         return "" if may_stick else f"all wait for one another: {world.trainers}"
 
     def told_in_time(self, world: World, waits: set[int]) -> set[int]:
-        """Who hears something while time passes, and nobody but the chief can do anything."""
-        chief, told = thawed(world.chief), set[int]()
+        """Who hears something while time passes, and nobody but the coordinator can do anything."""
+        group, told = thawed(world.group), set[int]()
         for now in map(float, range(1, PATIENCE)):
             for number in waits:
-                chief.handle(w.Heard(number, world.trainers[number].life), now)
-            replies = carried_out(chief, w.Tick(), now)
+                group.handle(w.Heard(number, world.trainers[number].life), now)
+            replies = carried_out(group, w.Tick(), now)
             told |= {one.trainer for one in replies if not isinstance(one, w.Fail)}
         return told
 
@@ -236,12 +238,12 @@ def call(trainer: Trainer) -> str:
 
 
 def event_of(number: int, trainer: Trainer) -> w.Event:
-    """What it says to the chief."""
+    """What it says to the coordinator."""
     name, life = call(trainer), trainer.life
     if name == "join":
-        return w.Join(number, life)
+        return w.JoinRequest(number, life)
     if name == "end":
-        return w.Leave(number, life)
+        return w.LeaveRequest(number, life)
     if name == "step":
         return w.Arrive(number, life, trainer.done + 1)
     turn = dict(trainer.turns).get(name, 0) + 1
@@ -276,15 +278,16 @@ def spend(world: World, what: int) -> World:
     return world._replace(used=used)
 
 
-def frozen(chief: Chief) -> bytes:
-    """The chief as a value: equal chiefs give equal bytes, but for rare cases that cost time."""
-    for owner in (chief, chief.barriers):
+def frozen(group: GroupState) -> bytes:
+    """The coordinator as a value: equal chiefs give equal bytes, but for rare cases that cost
+    time."""
+    for owner in (group, group.barriers):
         for name, facts in vars(owner).items():
             if isinstance(facts, dict):
                 setattr(owner, name, dict(sorted(facts.items())))
-    return pickle.dumps(chief)
+    return pickle.dumps(group)
 
 
-def thawed(chief: bytes) -> Chief:
-    found: Chief = pickle.loads(chief)
+def thawed(group: bytes) -> GroupState:
+    found: GroupState = pickle.loads(group)
     return found

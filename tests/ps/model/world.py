@@ -12,27 +12,27 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from paddock.ps.consistency.lease import Register, Reply, Request, Timing, restored
+from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, Register, Timing, restored
 from paddock.ps.consistency.replication import (
     Ack,
     Action,
     Append,
-    Begin,
+    AskWitness,
+    BeginTerm,
     Deposed,
     Follow,
-    Member,
-    Refuse,
+    FollowAccepted,
+    FollowRefused,
+    ReplicaRole,
+    ReplicaState,
     Restore,
-    Role,
-    Seek,
+    SendMessage,
     Stage,
-    Start,
-    Store,
-    Tell,
+    StoreRecord,
     Truncate,
     recovered,
 )
-from paddock.ps.wire.identity import Verdict, Windows
+from paddock.ps.wire.identity import SequenceStatus, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ Record = tuple[str, int] | Push  # ("generation", epoch) or a push
 class Rules:
     """The code under test; a mutation replaces one part of it."""
 
-    member: type[Member] = Member
+    member: type[ReplicaState] = ReplicaState
     register: type[Register] = Register
     windows: type[Windows] = Windows
     restart_waits: bool = True  # the witness, for one lease time
@@ -91,7 +91,7 @@ class Haste(Enum):
 class Server(NamedTuple):
     """is_up False: only the log counts. sent: the next position to stream."""
 
-    member: Member
+    member: ReplicaState
     log: tuple[Record, ...] = ()
     is_up: bool = True
     sent: int = 0
@@ -130,7 +130,7 @@ def windows_of(kind: type[Windows], log: tuple[Record, ...]) -> Windows:
     windows = kind()
     for record in log:
         if len(record) == 3:
-            windows.note(*record)
+            windows.mark_applied(*record)
     return windows
 
 
@@ -153,7 +153,7 @@ class Model:
         members = [
             self.rules.member(
                 server=at + 1, endpoint=f"s{at}", is_first=at == 0, timing=TICKS,
-                near=self.bounds.near,
+                max_lag=self.bounds.near,
             )
             for at in range(2)
         ]  # fmt: skip
@@ -188,7 +188,7 @@ class Model:
             if server.is_up:
                 yield from self.asks(world, at)
                 yield from self.stops(world, at)
-                if server.member.role is Role.REPLICA and server.member.stage is Stage.ALONE:
+                if server.member.role is ReplicaRole.REPLICA and server.member.stage is Stage.ALONE:
                     if world.used[SESSION] < self.bounds.sessions:
                         for haste in Haste:
                             label = f"connect {at} {haste.value}"
@@ -233,7 +233,7 @@ class Model:
     def asks(self, world: World, at: int) -> Iterator[Step]:
         """A server and the witness: at once, answer delayed, request delayed."""
         member, actions = world.servers[at].member.seek(now=world.now)
-        (request,) = [action.request for action in actions if isinstance(action, Seek)]
+        (request,) = [action.request for action in actions if isinstance(action, AskWitness)]
         if request.ask.value == "take" and world.register.epoch >= self.bounds.epochs:
             return
         sent = with_member(world, at, member)
@@ -254,7 +254,7 @@ class Model:
                 # Its log is doubtful: it comes back under another identity (lease.py).
                 member = self.rules.member(
                     server=dead.servers[at].member.server + 10, endpoint=f"s{at}", timing=TICKS,
-                    near=self.bounds.near,
+                    max_lag=self.bounds.near,
                 )  # fmt: skip
                 server = dead.servers[at]._replace(log=log[:kept], member=member)
                 yield f"power loss {at}", with_server(dead, at, server)
@@ -263,7 +263,7 @@ class Model:
         server = world.servers[at]
         fresh = self.rules.member(
             server=server.member.server, endpoint=f"s{at}", is_first=False, timing=TICKS,
-            near=self.bounds.near,
+            max_lag=self.bounds.near,
         )  # fmt: skip
         member = recovered(fresh, end=len(server.log), history=history_of(server.log))
         return with_server(world, at, Server(member, server.log))
@@ -282,7 +282,7 @@ class Model:
         """The primary's next record: at once, its Ack delayed, itself delayed; replica may die."""
         for at, server in enumerate(world.servers):
             member, to = server.member, 1 - at
-            if not (server.is_up and member.role is Role.PRIMARY and member.peer):
+            if not (server.is_up and member.role is ReplicaRole.PRIMARY and member.peer):
                 continue
             if server.sent >= len(server.log):
                 continue
@@ -326,14 +326,14 @@ class Model:
         server = world.servers[at]
         verdict = windows_of(self.rules.windows, server.log).check(*push)
         label = f"push {push} to {at}"
-        if verdict is Verdict.REPEAT:
+        if verdict is SequenceStatus.REPEAT:
             if self.rules.repeats_wait:
                 waits = server.waiting | {(server.member.end, push)}
                 world = with_server(world, at, server._replace(waiting=waits))
                 yield label + " (repeat)", self.settled(world)
             else:
                 yield label + " (repeat)", answer(world, at, push)
-        if verdict is not Verdict.FRESH:
+        if verdict is not SequenceStatus.FRESH:
             return
         member, _ = server.member.appended(now=world.now)
         logged = server._replace(
@@ -374,7 +374,7 @@ class Model:
         """The receiver acts, and what it sends arrives as `haste` says."""
         body = mail.body
         if mail.to == WITNESS:
-            assert isinstance(body, Request)
+            assert isinstance(body, LeaseRequest)
             register, reply = world.register.answer(body, now=world.now, timing=TICKS)
             if self.bounds.now_max == 0:  # only whether it expired counts, and at the witness
                 expiry = min(1.0, register.expiry)
@@ -389,9 +389,9 @@ class Model:
             return world
         member, actions = received(server.member, body, world.now)
         world = with_member(world, mail.to, member)
-        if isinstance(body, Follow) and actions and isinstance(actions[0], Tell):
+        if isinstance(body, Follow) and actions and isinstance(actions[0], SendMessage):
             start = actions[0].message
-            if isinstance(start, Start):
+            if isinstance(start, FollowAccepted):
                 moved = world.servers[mail.to]._replace(sent=start.common)
                 world = with_server(world, mail.to, moved)
         return self.perform(world, mail.to, actions, haste=haste, dies=dies)
@@ -401,28 +401,28 @@ class Model:
     ) -> World:
         """What a shell does with actions, in their order. dies: after the first one."""
         if not self.rules.replica_logs_first:
-            actions = sorted(actions, key=lambda action: isinstance(action, Store))
+            actions = sorted(actions, key=lambda action: isinstance(action, StoreRecord))
         sends: list[Mail] = []
         for number, action in enumerate(actions):
             if dies and number == 1:
                 world = crashed(world, at)
                 break
             server = world.servers[at]
-            if isinstance(action, Store):
+            if isinstance(action, StoreRecord):
                 assert action.position == len(server.log), (action, server)
                 world = with_server(world, at, server._replace(log=(*server.log, action.record)))
             elif isinstance(action, Truncate | Restore):
                 assert isinstance(action, Truncate), "the model's primaries keep their logs"
                 world = with_server(world, at, server._replace(log=server.log[: action.end]))
-            elif isinstance(action, Begin):
+            elif isinstance(action, BeginTerm):
                 member, _ = server.member.appended(now=world.now)
                 log = (*server.log, ("generation", action.epoch))
                 world = with_server(world, at, Server(member, log))
             elif isinstance(action, Deposed):
                 world = with_server(world, at, server._replace(waiting=frozenset()))
-            elif isinstance(action, Seek):
+            elif isinstance(action, AskWitness):
                 sends.append(Mail(at, WITNESS, action.request))
-            elif isinstance(action, Tell):
+            elif isinstance(action, SendMessage):
                 sends.append(Mail(at, 1 - at, action.message))
         for mail in sends:
             if haste is Haste.ALL or (haste is Haste.TELLS and mail.to != WITNESS):
@@ -433,24 +433,26 @@ class Model:
 
 
 @lru_cache(maxsize=100_000)
-def received(member: Member, body: object, now: float) -> tuple[Member, list[Action]]:
+def received(member: ReplicaState, body: object, now: float) -> tuple[ReplicaState, list[Action]]:
     """The member after a message of any kind; heard_at only matters to `tick`, not called here."""
     after, actions = _received(member, body, now=now)
     return replace(after, heard_at=0, asked_at=0), actions
 
 
-def _received(member: Member, body: object, *, now: float) -> tuple[Member, list[Action]]:
-    if isinstance(body, Reply):
+def _received(
+    member: ReplicaState, body: object, *, now: float
+) -> tuple[ReplicaState, list[Action]]:
+    if isinstance(body, LeaseReply):
         return member.replied(body, now=now)
     if isinstance(body, Follow):
         return member.followed(body, first=0, now=now)
-    if isinstance(body, Start):
+    if isinstance(body, FollowAccepted):
         return member.started(body)
     if isinstance(body, Append):
         return member.stored(body)
     if isinstance(body, Ack):
         return member.acknowledged(body, now=now)
-    assert isinstance(body, Refuse)
+    assert isinstance(body, FollowRefused)
     return member.refused(body)
 
 
@@ -465,7 +467,7 @@ def with_server(world: World, at: int, server: Server) -> World:
     return world._replace(servers=replaced(world.servers, at, server))
 
 
-def with_member(world: World, at: int, member: Member) -> World:
+def with_member(world: World, at: int, member: ReplicaState) -> World:
     return with_server(world, at, world.servers[at]._replace(member=member))
 
 

@@ -26,12 +26,12 @@ from paddock.errors import PaddockError
 from paddock.ps import Client, DenseSpec
 from paddock.ps.server import main
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.mover import Attempt, Mover
+from paddock.ps.server.mover import Migration, ShardMigrator
 from paddock.ps.server.store import Store
 from paddock.ps.spec import to_json
 from paddock.ps.table.sharding import group, sum_by, unique
 from paddock.ps.table.warm import warm_server
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 from ps.real.work import ADS, TOP, WORDS, applied, train
 from ps.running import Job, environment, eventually
 
@@ -135,7 +135,7 @@ def warm() -> None:
     keys = np.arange(-4, 4)
     for number, spec in enumerate((WORDS, ADS, TOP)):
         engine.record(Op.CREATE, to_json(spec))
-        for flags in (Flag.LAST, Flag.CONTRIBUTION | Flag.LAST):
+        for flags in (FrameFlag.LAST, FrameFlag.CONTRIBUTION | FrameFlag.LAST):
             if isinstance(spec, DenseSpec):
                 values = np.zeros(spec.size, np.float32).tobytes()
                 engine.write(
@@ -145,7 +145,7 @@ def warm() -> None:
                 continue
             columns = 2 if spec.accessor.statistics else 0
             rows = np.zeros(8 * (spec.dim + columns), np.float32).tobytes()
-            flags |= Flag.STATISTICS if columns else Flag(0)
+            flags |= FrameFlag.STATISTICS if columns else FrameFlag(0)
             header = Header(Op.PUSH, int(flags), number, count=8, step=1)
             engine.write(header, bytearray(keys.tobytes() + rows))
     engine.record(Op.COMMIT, {"step": 1, "members": [[0, 0]]})
@@ -223,15 +223,15 @@ def gated(gate: Path) -> None:
 
     The gate is called REACHED then; the move goes on when that is gone.
     """
-    do, reached = Mover.do, gate.with_name(REACHED)
+    do, reached = ShardMigrator.do, gate.with_name(REACHED)
 
-    def also(self: Mover, phase: str, one: Attempt) -> None:
+    def also(self: ShardMigrator, phase: str, one: Migration) -> None:
         do(self, phase, one)
         if gate.exists() and gate.read_text() == phase:
             gate.rename(reached)
             eventually(lambda: not reached.exists(), "the gate opens")
 
-    Mover.do = also  # type: ignore[method-assign]
+    ShardMigrator.do = also  # type: ignore[method-assign]
 
 
 def run_trainer(facts: dict[str, Any]) -> None:

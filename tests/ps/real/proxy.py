@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from paddock.ps.wire.frames import HEADER_SIZE, Flag, Op, decode
+from paddock.ps.wire.frames import HEADER_SIZE, FrameFlag, Op, decode
 
 Kind = Literal["cut", "cut in the middle", "delay", "damage", "silence"]
 Way = Literal["up", "down"]
@@ -156,8 +156,8 @@ class Proxy:
             for frame in frames:
                 sock.sendall(frame)
                 answer = decode(read_frame(sock)[:HEADER_SIZE])
-                assert not answer.flags & Flag.ERROR
-                repeated.append(bool(answer.flags & Flag.REPEATED))
+                assert not answer.flags & FrameFlag.ERROR
+                repeated.append(bool(answer.flags & FrameFlag.REPEATED))
         return repeated
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ def ended(job: Job, index: int) -> int:
 @pytest.mark.parametrize("strategy", ["sync", "async"])
 def test_servers_end_without_a_trainer_that_was_killed(tmp_path: Path, strategy: str) -> None:
     """It was expelled, and waited for until somebody ended the servers; also by server 1, which
-    has no chief. Its log says what happened."""
+    has no coordinator. Its log says what happened."""
     flags = ("--end-with-trainers=yes", "--on-lost-trainer=rescale", "--trainer-timeout=4")
     with running(tmp_path, 2, 2, *flags) as job:
         words = [sys.executable, "-c", COMPUTES, ",".join(job.endpoints), strategy]

@@ -17,7 +17,7 @@ from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import (
     HEADER_SIZE,
     VERSION,
-    Flag,
+    FrameFlag,
     Header,
     Op,
     checksum_of,
@@ -193,7 +193,7 @@ def test_a_server_of_another_version_is_an_error_at_once(version: int) -> None:
         sock, _ = listener.accept()
         with sock:
             read_frame(sock)
-            sock.sendall(of_version(version, Header(Op.HELLO, int(Flag.ANSWER)), b"{}"))
+            sock.sendall(of_version(version, Header(Op.HELLO, int(FrameFlag.ANSWER)), b"{}"))
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=answer)

@@ -213,7 +213,7 @@ def test_a_replica_with_another_token_gets_nothing(keys: Path, tmp_path: Path) -
 def test_one_trainer_loses_no_bit_with_its_primary(
     strategy: str, undisturbed: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """half_async reads what it pushed; staleness goes on at the step that the chief had."""
+    """half_async reads what it pushed; staleness goes on at the step that the coordinator had."""
     with paired(tmp_path) as job:
 
         def before(step: int) -> None:
@@ -317,7 +317,7 @@ def pairs(folder: Path, trainers: int = 1) -> Iterator[tuple[PairJob, PairJob]]:
 def test_two_pairs_lose_a_primary_and_a_replica_and_no_bit(
     undisturbed: dict[str, list[str]], tmp_path: Path
 ) -> None:
-    """The chief's primary, then the other's replica, then the other's primary."""
+    """The coordinator's primary, then the other's replica, then the other's primary."""
     with pairs(tmp_path, 2) as (chief, other):
 
         def before(step: int) -> None:

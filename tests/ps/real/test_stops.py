@@ -321,7 +321,7 @@ def test_a_server_that_takes_and_never_answers_is_an_error(tmp_path: Path) -> No
 
 
 def test_barriers_open_once_all_are_there_across_a_restart(tmp_path: Path) -> None:
-    """The chief is killed while one trainer waits."""
+    """The coordinator is killed while one trainer waits."""
     with running(tmp_path, 2, 2) as job, job.client(0) as zero, job.client(1) as one:
         first = threading.Thread(target=zero.barrier, args=("begin",))
         first.start()

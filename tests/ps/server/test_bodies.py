@@ -7,7 +7,7 @@ import pytest
 
 from paddock.ps.server.bodies import dense_part, json_part, sparse_part
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 KEYS = np.array([5, -6], np.int64)
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -25,7 +25,7 @@ def test_keys_and_rows_are_read() -> None:
 def test_statistics_follow_the_rows() -> None:
     """Shows, then clicks."""
     body = BODY + SHOWS.tobytes() + (SHOWS * 10).tobytes()
-    part = sparse_part(Header(Op.PUSH, int(Flag.STATISTICS), count=2), body, 3)
+    part = sparse_part(Header(Op.PUSH, int(FrameFlag.STATISTICS), count=2), body, 3)
     assert part.shows is not None and part.clicks is not None
     assert part.shows.tolist() == [1, 2] and part.clicks.tolist() == [10, 20]
 

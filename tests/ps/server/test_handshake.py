@@ -114,9 +114,9 @@ def test_a_client_that_skips_the_proof_is_kept_out(token_file: Path) -> None:
         one.close()
         raw = FrameConnection.__new__(FrameConnection)
         raw.endpoint = servers.endpoints
-        from paddock.ps.stream import Stream, connect
+        from paddock.ps.stream import FrameStream, connect
 
-        stream = Stream(connect("127.0.0.1", servers.ports[0], 5.0), 5.0)
+        stream = FrameStream(connect("127.0.0.1", servers.ports[0], 5.0), 5.0)
         stream.send(Header(Op.HELLO), to_body(HELLO))
         stream.receive()
         stream.send(Header(Op.CREATE), b"{}")
@@ -149,10 +149,10 @@ def test_a_trainer_of_another_job_is_refused() -> None:
 
 def test_an_order_before_the_greeting_is_refused() -> None:
     """The connection ends."""
-    from paddock.ps.stream import ConnectionClosed, Stream, connect
+    from paddock.ps.stream import ConnectionClosed, FrameStream, connect
 
     with fleet(1) as servers:
-        stream = Stream(connect("127.0.0.1", servers.ports[0], 5.0), 5.0)
+        stream = FrameStream(connect("127.0.0.1", servers.ports[0], 5.0), 5.0)
         stream.send(Header(Op.STATUS), b"{}")
         assert json.loads(bytes(stream.receive()[1]))["code"] == "auth"
         with pytest.raises(ConnectionClosed):

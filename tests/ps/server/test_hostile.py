@@ -23,9 +23,9 @@ from paddock.ps.spec import (
     SparseSpec,
     check_spec,
 )
-from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op, encode
+from paddock.ps.wire.frames import FrameFlag, Header, Op, encode
 from ps.client.running import fleet
 
 WORDS = SparseSpec("words", 2)
@@ -88,7 +88,7 @@ def test_a_spec_that_cannot_be_carried_out_is_never_logged(spec: SparseSpec) -> 
 
 
 def test_a_greeting_of_wrong_types_ends_its_connection_alone() -> None:
-    """It ended the chief's clock once, without a token."""
+    """It ended the coordinator's clock once, without a token."""
     with fleet(1) as one:
         hello = json.dumps(
             {"version": "1", "job": "default", "trainer": [], "incarnation": 1,
@@ -119,7 +119,7 @@ def test_only_the_chief_completes_a_step() -> None:
     """A trainer that tells it to would throw away what the others gave."""
     with fleet(1) as one, one.client(strategy="sync") as ps:
         ps.create(WORDS)
-        with pytest.raises(RequestError, match="the chief decides"):
+        with pytest.raises(RequestError, match="the coordinator decides"):
             ps.peers[0].ask(Op.COMMIT, {"step": 1, "members": []})
 
 
@@ -169,13 +169,13 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two threads that carry out the same pushes could change their order."""
-    send = Stream.send
+    send = FrameStream.send
     # sleep: a server's thread is held up behind a link's second welcome, over the Unix socket
     delays = [0.2, 0.0]
 
-    def slow_welcome(stream: Stream, header: Header, *body: bytes) -> None:
+    def slow_welcome(stream: FrameStream, header: Header, *body: bytes) -> None:
         send(stream, header, *body)
-        if header.op == Op.HELLO and header.flags & Flag.ANSWER and delays:
+        if header.op == Op.HELLO and header.flags & FrameFlag.ANSWER and delays:
             time.sleep(delays.pop())  # sleep: as above
 
     with fleet(1) as one, one.client() as ps:
@@ -184,12 +184,12 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
 
         def push(link: FrameConnection, sequence: int) -> None:
             header = Header(
-                Op.PUSH, int(Flag.LAST), count=1, trainer=identity.trainer,
+                Op.PUSH, int(FrameFlag.LAST), count=1, trainer=identity.trainer,
                 incarnation=identity.incarnation, sequence=sequence,
             )  # fmt: skip
             link.send(header, np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes())
 
-        monkeypatch.setattr(Stream, "send", slow_welcome)
+        monkeypatch.setattr(FrameStream, "send", slow_welcome)
         links = [FrameConnection(one.endpoints, identity, "push", 5.0)]
         try:
             with held.lock:
@@ -275,7 +275,7 @@ def test_a_record_of_nonsense_is_never_logged(op: Op, data: bytes, match: str) -
         assert caught.value.code != "internal" and two.servers[1].engine.lsn == before
 
 
-@pytest.mark.parametrize("op", [Op.JOIN, Op.LEAVE, Op.ARRIVE, Op.POSITION, Op.CLOSE])
+@pytest.mark.parametrize("op", [Op.JOIN, Op.LEAVE, Op.ARRIVE, Op.COMMIT_OFFSET, Op.CLOSE])
 def test_a_trainer_speaks_for_itself(op: Op) -> None:
     """A frame with another trainer's number took that one out of the job."""
     with fleet(1, "--num_gradient_servers=2") as one, one.client(trainers=2) as first:
@@ -285,8 +285,8 @@ def test_a_trainer_speaks_for_itself(op: Op) -> None:
             link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), b"{}")
             with pytest.raises(RequestError, match="over another's connection"):
                 link.receive()
-        chief = one.servers[0].store.chief
-        assert chief is not None and list(chief.everyone) == [0]
+        group = one.servers[0].store.group
+        assert group is not None and list(group.everyone) == [0]
 
 
 def test_a_server_knows_so_many_trainers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from paddock.ps.server.moves import PHASES
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 from ps.client.running import fleet
 from ps.server.test_moves import admin, after_each, is_at_rest
 
@@ -58,7 +58,7 @@ def test_a_part_that_comes_late_does_not_replace_a_shard_that_is_here(phase: str
         ps.create(WORDS)
         ps.push("words", KEYS, ONES)
         ps.flush()
-        late = Header(Op.ADOPT, int(Flag.LAST), count=1, step=(1 << 32) + 1)
+        late = Header(Op.ADOPT, int(FrameFlag.LAST), count=1, step=(1 << 32) + 1)
 
         def after(done: str) -> None:
             if done == phase and phase != "own":
@@ -142,7 +142,7 @@ def test_pushes_that_are_sent_away_outlast_an_error(why: str, tmp_path: Path) ->
         first = ps.pull("words", keys)
         ps.push("words", keys, ONES[:10])
         ps.flush()
-        moves = servers.servers[0].store.by_name["words"].moves
+        moves = servers.servers[0].store.by_name["words"].ownership
         version = 0
         with admin(servers) as orders:
             if why == "frozen":

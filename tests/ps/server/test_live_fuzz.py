@@ -24,9 +24,9 @@ from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.client.admin import Admin, AdminSettings
 from paddock.ps.server.session import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
-from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.errors import Code, RequestError
-from paddock.ps.wire.frames import FIRST_RECORD, Flag, Header, Op
+from paddock.ps.wire.frames import FIRST_RECORD, FrameFlag, Header, Op
 from paddock.ps.wire.handshake import Hello
 from paddock.ps.wire.values import to_body
 from ps.client.running import Fleet, fleet
@@ -46,7 +46,8 @@ RARELY, RARE = 20, ("0 LOAD", "1 LOAD")
 MEMORY_MAX_BYTES = 128 << 20
 WAIT_SECONDS = 0.02
 ANSWER, ERROR, CONTRIBUTION, LAST, REPEATED = map(
-    int, (Flag.ANSWER, Flag.ERROR, Flag.CONTRIBUTION, Flag.LAST, Flag.REPEATED)
+    int,
+    (FrameFlag.ANSWER, FrameFlag.ERROR, FrameFlag.CONTRIBUTION, FrameFlag.LAST, FrameFlag.REPEATED),
 )
 CODES = set(get_args(Code)) - {"internal"}
 SUMS = SparseSpec("sums", 2, OptimizerSpec("sum"), InitialSpec("zeros"))
@@ -137,7 +138,7 @@ class Hostile:
 
     def __init__(self, servers: Fleet, ps: Client, numbers: list[int], rng: Random) -> None:
         self.servers, self.rng, self.numbers = servers, rng, numbers
-        self.lives = [ps.peers[0].identity.incarnation] * 2
+        self.incarnations = [ps.peers[0].identity.incarnation] * 2
         self.used = [set(range(1, peer._sequence + 1)) for peer in ps.peers]
         self.fresh = [1, 1]
         self.foreign = [
@@ -145,28 +146,28 @@ class Hostile:
             for server in servers.servers
         ]
         self.sums: list[dict[int, Any]] = [{}, {}]
-        self.lines: dict[tuple[int, str], Stream] = {}
+        self.lines: dict[tuple[int, str], FrameStream] = {}
         self.outcomes: Counter[str] = Counter()
         for server in (0, 1):
             self.look(server, np.arange(8 + RECORDED_STEPS))
 
     # -------------------------------------------------------------------------------- connections
 
-    def line(self, server: int, purpose: str) -> Stream:
+    def line(self, server: int, purpose: str) -> FrameStream:
         """A connection on which this trainer has said who it is."""
         stream = self.lines.get((server, purpose))
         if stream is None:
             stream = self.lines[server, purpose] = self.connected(server)
-            hello = Hello("1", "default", HOSTILE, self.lives[server], purpose, "00" * 16)
+            hello = Hello("1", "default", HOSTILE, self.incarnations[server], purpose, "00" * 16)
             stream.send(Header(Op.HELLO, trainer=HOSTILE), to_body(hello))
             header, body = stream.receive()
             assert not header.flags & ERROR, body
         return stream
 
-    def connected(self, server: int) -> Stream:
+    def connected(self, server: int) -> FrameStream:
         """A connection on which nothing has been said."""
         where = "127.0.0.1", self.servers.ports[server]
-        return Stream(socket.create_connection(where, 20.0), 20.0)
+        return FrameStream(socket.create_connection(where, 20.0), 20.0)
 
     def drop(self, server: int, purpose: str) -> None:
         """End a connection."""
@@ -187,7 +188,7 @@ class Hostile:
         return replace(
             said,
             header=said.header._replace(
-                trainer=HOSTILE, incarnation=self.lives[server], sequence=sequence
+                trainer=HOSTILE, incarnation=self.incarnations[server], sequence=sequence
             ),
         )
 
@@ -222,7 +223,7 @@ class Hostile:
         elif ends:
             self.drop(said.server, said.purpose)
 
-    def answer(self, stream: Stream) -> tuple[Header, bytearray]:
+    def answer(self, stream: FrameStream) -> tuple[Header, bytearray]:
         """The last frame of the next answer."""
         while True:
             header, body = stream.receive()
@@ -263,9 +264,9 @@ class Hostile:
 
     def renew(self, server: int, incarnation: int) -> None:
         """It is another life to a server."""
-        if incarnation == self.lives[server]:
+        if incarnation == self.incarnations[server]:
             return
-        self.lives[server] = incarnation
+        self.incarnations[server] = incarnation
         self.used[server], self.fresh[server] = set(), 1
         for purpose in ("push", "pull", "control"):
             self.drop(server, purpose)
@@ -402,7 +403,8 @@ def play(strategy: str, count: int, steps: int, folder: Path) -> dict[str, str]:
             assert all(hostile.outcomes[name] > count // 1000 for name in few), hostile.outcomes
         held = [one for server in servers.servers for one in server.store.tables]
         eventually(
-            lambda: all(one.moves.is_idle and not one.moves.leaving for one in held), "moves"
+            lambda: all(one.ownership.is_idle and not one.ownership.leaving for one in held),
+            "moves",
         )
         digests = [server.store.digests() for server in servers.servers]
         for index in (0, 1):

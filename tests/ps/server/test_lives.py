@@ -14,7 +14,7 @@ from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 from ps.client.running import Fleet, fleet
 
 WORDS = SparseSpec("words", 2, OptimizerSpec("sgd", lr=1.0))
@@ -58,7 +58,7 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
         identity = Identity("default", 0, LARGEST, "0")
         link = FrameConnection(endpoint, identity, "push", 5.0)
         push = Header(
-            Op.PUSH, int(Flag.LAST), count=1, trainer=0, incarnation=LARGEST, sequence=1
+            Op.PUSH, int(FrameFlag.LAST), count=1, trainer=0, incarnation=LARGEST, sequence=1
         )  # fmt: skip
         body = np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes()
         for header, pieces in (
@@ -105,15 +105,15 @@ def test_the_state_of_a_dozen_trainers_is_read_back_from_its_file(tmp_path: Path
     """Its checksum is of what is read again: "10" stands before "2" there, and 10 after 2."""
     store, lsn = Store(0, 1), 0
     rules = json.dumps({"strategy": "async", "trainers": 12}).encode()
-    store.note(1, Header(Op.RULES), rules)
+    store.apply_meta(1, Header(Op.RULES), rules)
     for lsn, trainer in enumerate(range(12), 2):
         joined = {"trainer": trainer, "incarnation": 1, "step": 0}
-        store.note(lsn, Header(Op.JOIN), json.dumps(joined).encode())
-        store.note(lsn, Header(Op.POSITION, trainer=trainer, step=1), b'{"batch": 7}')
+        store.apply_meta(lsn, Header(Op.JOIN), json.dumps(joined).encode())
+        store.apply_meta(lsn, Header(Op.COMMIT_OFFSET, trainer=trainer, step=1), b'{"batch": 7}')
     write_json(tmp_path / "state.json", store.state_values())
     again = Store(0, 1)
     again.restore(read_json(tmp_path / "state.json", "state")[0], {})
-    assert again.chief is not None and len(again.chief.members) == 12
+    assert again.group is not None and len(again.group.members) == 12
     assert again.progress()["marks"]["11"].position == {"batch": 7}
     assert again.state_values() == store.state_values()
 

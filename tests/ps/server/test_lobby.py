@@ -31,7 +31,7 @@ def trainers(count: int) -> Iterator[tuple[Fleet, list[Client]]]:
         for ps in every:
             ps.create(WORDS)
             ps.pull("words", KEYS[:3])
-        resting = running.servers[0].lobby._resting
+        resting = running.servers[0].small_pulls._resting
         eventually(lambda: len(resting) == count, "all connections resting")
         yield running, every
 
@@ -57,7 +57,7 @@ def test_a_refusal_and_a_broken_pull_wake_their_connection() -> None:
         whole = encode(Header(Op.PULL, count=1), bytes(8)) + bytes(8)
         sock: Any = stream._sock
         sock.sendall(whole[:70])  # A frame in two pieces is waited for by its own thread.
-        eventually(lambda: len(running.servers[0].lobby._resting) == 1, "two of them awake")
+        eventually(lambda: len(running.servers[0].small_pulls._resting) == 1, "two of them awake")
         sock.sendall(whole[70:])
         assert stream.receive()[0].count == 1
         sock.sendall(bytes(100))
@@ -71,7 +71,7 @@ def test_who_goes_or_reads_nothing_holds_up_nobody() -> None:
     with trainers(3) as (running, (one, two, three)):
         one.peers[0].link("pull").close()
         server = running.servers[0]
-        eventually(lambda: len(server.lobby._resting) == 2, "the ended one let go of")
+        eventually(lambda: len(server.small_pulls._resting) == 2, "the ended one let go of")
         sock: Any = two.peers[0].link("pull").stream._sock
         frame = encode(Header(Op.PULL, count=50), KEYS[:50].tobytes()) + KEYS[:50].tobytes()
         sock.setblocking(False)
@@ -88,11 +88,11 @@ def test_a_server_that_stops_wakes_all() -> None:
     """And its threads end."""
     with trainers(2) as (running, every):
         server = running.servers[0]
-        thread = server.lobby._thread
+        thread = server.small_pulls._thread
         assert thread is not None
         running.stop_one(0)
         eventually(lambda: not server._sessions and not thread.is_alive(), "all ended")
-        assert not server.lobby._resting
+        assert not server.small_pulls._resting
         for ps in every:
             ps.peers[0].end()
         running.restart(0)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.ps.server.cut import Cut
+from paddock.ps.server.cut import SnapshotView
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.files import Piece
-from paddock.ps.storage.log import Device
+from paddock.ps.storage.log import LogDevice
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
 
@@ -23,7 +23,7 @@ WORDS = SparseSpec("words", 2, OptimizerSpec("adagrad", 0.5), InitialSpec("zeros
 ONES = np.ones((2, 2), np.float32)
 
 
-class StuckDisk(Device):
+class StuckDisk(LogDevice):
     """Writes nothing before it is told to."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ def test_a_table_that_is_made_while_a_cut_is_taken_is_in_it_up_to_its_record(
         engine = running.servers[0].engine
         taken = threading.Event()
 
-        def cut() -> Cut:
-            made = Cut(engine, lambda store: None)
+        def cut() -> SnapshotView:
+            made = SnapshotView(engine, lambda store: None)
             taken.set()
             return made
 

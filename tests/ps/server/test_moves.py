@@ -19,9 +19,9 @@ from paddock.ps.client.admin import Admin, plan_moves, read_admin_settings
 from paddock.ps.client.client import Client
 from paddock.ps.link import FrameConnection, Identity
 from paddock.ps.server.checks import check
-from paddock.ps.server.cut import Cut
-from paddock.ps.server.mover import MOVES, Attempt, Mover
-from paddock.ps.server.moves import PHASES, Arrival, Moves
+from paddock.ps.server.cut import SnapshotView
+from paddock.ps.server.mover import MOVES, Migration, ShardMigrator
+from paddock.ps.server.moves import PHASES, IncomingShard, ShardOwnership
 from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.arrays import Arrays
@@ -46,14 +46,14 @@ def admin(servers: Fleet) -> Admin:
 @contextmanager
 def after_each(act: Callable[[str], None]) -> Iterator[None]:
     """act is called by the giver's thread when a phase of a move is done."""
-    do = Mover.do
+    do = ShardMigrator.do
 
-    def also(self: Mover, phase: str, one: Attempt) -> None:
+    def also(self: ShardMigrator, phase: str, one: Migration) -> None:
         do(self, phase, one)
         act(phase)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Mover, "do", also)
+        patched.setattr(ShardMigrator, "do", also)
         yield
 
 
@@ -72,7 +72,7 @@ def is_at_rest(servers: Fleet) -> bool:
     held = [one for server in servers.servers for one in server.store.tables]
     owned = [(one.spec.name, shard) for one in held for shard in one.owned]
     count = sum({one.spec.name: one.spec.shards for one in held}.values())
-    return len(owned) == len(set(owned)) == count and all(one.moves.is_idle for one in held)
+    return len(owned) == len(set(owned)) == count and all(one.ownership.is_idle for one in held)
 
 
 def declare(ps: Client) -> None:
@@ -253,7 +253,7 @@ def test_a_move_while_a_snapshot_is_written_recovers_exactly(
 
         taken: list[int] = []
 
-        class Disturbed(Cut):
+        class Disturbed(SnapshotView):
             def __init__(self, *args: Any) -> None:
                 super().__init__(*args)
                 if after == "state":
@@ -266,7 +266,7 @@ def test_a_move_while_a_snapshot_is_written_recovers_exactly(
                     disturb()
                 return found
 
-        monkeypatch.setattr("paddock.ps.server.recovery.Cut", Disturbed)
+        monkeypatch.setattr("paddock.ps.server.recovery.SnapshotView", Disturbed)
         snapshots = servers.servers[0].snapshots
         assert snapshots is not None
         snapshots.take()
@@ -284,12 +284,12 @@ def test_the_state_in_a_snapshot_stays_while_records_come() -> None:
     store = Store(0, 2)
     held = store.add_table(WORDS)
     shrink = Header(Op.SHRINK, table=held.number)
-    held.moves.receive(7, Arrival(1 << 32, 1), b"one", adds=False, ends=True)
-    store.note(1, shrink, b'{"shard": 0, "round": "a"}')
+    held.ownership.receive(7, IncomingShard(1 << 32, 1), b"one", adds=False, ends=True)
+    store.apply_meta(1, shrink, b'{"shard": 0, "round": "a"}')
     state = store.state_values()
     before = json.dumps(state)
-    held.moves.receive(7, Arrival(1 << 32, 1), b"two", adds=True, ends=True)
-    store.note(2, shrink, b'{"shard": 1, "round": "b"}')
+    held.ownership.receive(7, IncomingShard(1 << 32, 1), b"two", adds=True, ends=True)
+    store.apply_meta(2, shrink, b'{"shard": 1, "round": "b"}')
     assert json.dumps(state) == before != json.dumps(store.state_values())
 
 
@@ -316,7 +316,7 @@ def test_every_order_may_be_given_twice() -> None:
         first = orders.move("words", 0, 1)
         assert first.bytes > 0 and first.source == 0
         assert orders.move("words", 0, 1).bytes == 0
-        version = servers.servers[0].store.by_name["words"].moves.given[0][1]
+        version = servers.servers[0].store.by_name["words"].ownership.given[0][1]
         orders.peers[1].ask(
             Op.ADOPT, {"shard": 0, "version": version, "own": True, "step": 0}, table=0
         )
@@ -343,7 +343,7 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
 
 def test_later_pushes_do_not_overtake_one_that_was_sent_away() -> None:
     """They are refused until it has come again, or is skipped; other trainers' are not."""
-    moves = Moves("words", 0, [0, 1], 4)
+    moves = ShardOwnership("words", 0, [0, 1], 4)
     version = moves.leave(1, 2, 7)
     assert moves.freeze(1, version, busy=False)
     first = Header(Op.PUSH, sequence=4, trainer=3, incarnation=9)
@@ -377,7 +377,7 @@ def test_what_comes_before_the_first_shard_of_all_waits_for_it(
         declare(ps)
         train(ps, range(6))
         thread = threading.Thread(target=lambda: found.append(train(ps, range(6, 12))))
-        taker = servers.servers[1].store.by_name[table].moves
+        taker = servers.servers[1].store.by_name[table].ownership
 
         def after(step: str) -> None:
             if step == "move":

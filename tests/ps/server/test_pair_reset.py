@@ -16,7 +16,7 @@ from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
 from paddock.ps.server.witness import serve_witness
-from paddock.ps.storage.log import Log
+from paddock.ps.storage.log import RecordLog
 from ps.real.work import batch, declare
 from ps.running import eventually, free_ports
 
@@ -28,9 +28,9 @@ SEED = 3
 @pytest.fixture(autouse=True)
 def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log is cut in whole segments; with those of 256 MiB this would take long."""
-    short = functools.partial(Log, segment_bytes=20_000)
-    monkeypatch.setattr(recovery, "Log", short)
-    monkeypatch.setattr(follower, "Log", short)
+    short = functools.partial(RecordLog, segment_bytes=20_000)
+    monkeypatch.setattr(recovery, "RecordLog", short)
+    monkeypatch.setattr(follower, "RecordLog", short)
 
 
 class Two:

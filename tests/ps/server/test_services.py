@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.consistency.step_words import Expelled
+from paddock.ps.consistency.step_words import MemberExpelled
 from paddock.ps.server.main import finish, make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
-from paddock.ps.server.services import Desk
+from paddock.ps.server.services import ServiceContext
 from paddock.ps.spec import SparseSpec
 from paddock.ps.wire.errors import RequestError
 
@@ -23,7 +23,7 @@ class Counter:
     """Counts how often it is asked."""
 
     def answer(
-        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: ServiceContext
     ) -> dict[str, Any]:
         """The count, from its notes."""
         count = desk.notes.get("count", 0) + 1
@@ -76,7 +76,7 @@ def test_snapshot_has_the_notes(tmp_path: Path) -> None:
         first.snapshots.take(keep=1)
     finish(first)
     again = start(tmp_path)
-    notes = dict(again.store.notes)
+    notes = dict(again.store.kv)
     finish(again)
     assert notes == {"counter/count": 1}
 
@@ -115,7 +115,7 @@ def test_position_of_a_step_without_the_trainer_does_not_count(server: Server) -
         assert server.coordinator is not None
         life = gone.peers[0].identity.incarnation
         with server.coordinator._changed:
-            list(server.coordinator._write(Expelled(1, life, "silent")))
+            list(server.coordinator._write(MemberExpelled(1, life, "silent")))
         ps.step()
         assert server.store.committed == 1
         assert server.store.progress()["marks"].get("1", (0, None, 0))[1] is None

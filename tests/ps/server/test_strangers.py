@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from paddock.ps.server.serve import STRANGERS_MAX
+from paddock.ps.server.serve import UNAUTHENTICATED_MAX
 from paddock.ps.wire.frames import BODY_MAX, Header, Op, encode
 from ps.client.running import fleet
 from ps.running import eventually
@@ -49,7 +49,7 @@ def test_many_slow_connections_do_not_keep_trainers_out() -> None:
     with fleet(1) as one:
         strangers = [
             socket.create_connection(("127.0.0.1", one.ports[0]), timeout=5)
-            for _ in range(STRANGERS_MAX + 8)
+            for _ in range(UNAUTHENTICATED_MAX + 8)
         ]
         try:
             assert [sock.recv(1) for sock in strangers[:8]] == [b""] * 8

@@ -1,4 +1,4 @@
-"""Trainers that wait for one another, as the chief's server sees them."""
+"""Trainers that wait for one another, as the coordinator's server sees them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROW = np.ones((1, 4), np.float32)
 
 
 def until(fact: Callable[[], Any]) -> Any:
-    """The first true value of `fact`; the chief is asked, for it tells nobody."""
+    """The first true value of `fact`; the coordinator is asked, for it tells nobody."""
     end = time.monotonic() + SECONDS_MAX
     while not (value := fact()):
         if time.monotonic() > end:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import Ask, Reply, Request
+from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, LeaseVerb
 from paddock.ps.server import identity
 from paddock.ps.server.identity import MemberFile
 from paddock.ps.server.witness import Witness, request_body
@@ -17,16 +17,16 @@ from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.values import value_from
 
 
-def order(ask: Ask, server: int, *, version: int = 0, **facts: Any) -> dict[str, Any]:
+def order(ask: LeaseVerb, server: int, *, version: int = 0, **facts: Any) -> dict[str, Any]:
     """An order as it comes over the wire."""
-    request = Request(ask, server, facts.pop("epoch", 0), version, 0.5, **facts)
+    request = LeaseRequest(ask, server, facts.pop("epoch", 0), version, 0.5, **facts)
     found: dict[str, Any] = json.loads(request_body("job/1-0", request))
     return found
 
 
-def reply_from(answer: dict[str, Any]) -> Reply:
+def reply_from(answer: dict[str, Any]) -> LeaseReply:
     """The witness's answer, as it comes back over the wire."""
-    reply: Reply = value_from(Reply, json.loads(json.dumps(answer)))
+    reply: LeaseReply = value_from(LeaseReply, json.loads(json.dumps(answer)))
     return reply
 
 
@@ -34,17 +34,17 @@ def test_a_grant_survives_the_witness(tmp_path: Path) -> None:
     """After its restart nobody else is let in for a lease time, and the epoch goes on."""
     now = 100.0
     witness = Witness(tmp_path, lambda: now)
-    granted = reply_from(witness.answer(order(Ask.TAKE, 7, is_first=True, endpoint="a:1")))
+    granted = reply_from(witness.answer(order(LeaseVerb.TAKE, 7, is_first=True, endpoint="a:1")))
     assert granted.granted and granted.register.epoch == 1
-    added = witness.answer(order(Ask.ADD, 7, epoch=1, version=1, peer=8))
+    added = witness.answer(order(LeaseVerb.ADD, 7, epoch=1, version=1, peer=8))
     assert reply_from(added).register.in_sync == (7, 8)
     witness.close()
 
     witness = Witness(tmp_path, lambda: now)
-    early = reply_from(witness.answer(order(Ask.TAKE, 8, version=2)))
+    early = reply_from(witness.answer(order(LeaseVerb.TAKE, 8, version=2)))
     assert not early.granted and early.register.endpoint == "a:1"
     now = 102.0
-    late = reply_from(witness.answer(order(Ask.TAKE, 8, version=2, endpoint="b:2")))
+    late = reply_from(witness.answer(order(LeaseVerb.TAKE, 8, version=2, endpoint="b:2")))
     assert late.granted and (late.register.epoch, late.register.in_sync) == (2, (8,))
     witness.close()
 
@@ -52,10 +52,10 @@ def test_a_grant_survives_the_witness(tmp_path: Path) -> None:
 def test_a_renewal_writes_nothing_to_the_disk(tmp_path: Path) -> None:
     """There are several a second."""
     witness = Witness(tmp_path, lambda: 1.0)
-    witness.answer(order(Ask.TAKE, 7, is_first=True))
+    witness.answer(order(LeaseVerb.TAKE, 7, is_first=True))
     (path,) = tmp_path.glob("witness-*.json")
     path.unlink()
-    renewed = reply_from(witness.answer(order(Ask.RENEW, 7, epoch=1, version=1)))
+    renewed = reply_from(witness.answer(order(LeaseVerb.RENEW, 7, epoch=1, version=1)))
     witness.close()
     assert renewed.granted and not path.exists()
 
@@ -65,20 +65,20 @@ def test_two_witnesses_may_not_keep_one_register(tmp_path: Path) -> None:
     first, second = Witness(tmp_path), Witness(tmp_path)
     first.open()
     with pytest.raises(PaddockError, match="in use by another witness"):
-        second.answer(order(Ask.TAKE, 7, is_first=True))
+        second.answer(order(LeaseVerb.TAKE, 7, is_first=True))
     first.close()
 
 
 def test_a_damaged_register_grants_nothing(tmp_path: Path) -> None:
     """A forgotten holder would be let in beside its successor."""
     witness = Witness(tmp_path)
-    witness.answer(order(Ask.TAKE, 7, is_first=True))
+    witness.answer(order(LeaseVerb.TAKE, 7, is_first=True))
     witness.close()
     (path,) = tmp_path.glob("witness-*.json")
     path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 0'))
     again = Witness(tmp_path)
     with pytest.raises(PaddockError, match="checksum"):
-        again.answer(order(Ask.TAKE, 9, is_first=True))
+        again.answer(order(LeaseVerb.TAKE, 9, is_first=True))
     again.close()
 
 
@@ -89,7 +89,7 @@ def test_what_is_no_request_is_refused(tmp_path: Path, change: dict[str, Any]) -
     """And leaves no file."""
     witness = Witness(tmp_path)
     with pytest.raises(RequestError, match="no request"):
-        witness.answer({**order(Ask.TAKE, 7, is_first=True), **change})
+        witness.answer({**order(LeaseVerb.TAKE, 7, is_first=True), **change})
     assert not list(tmp_path.glob("witness-*.json"))
 
 

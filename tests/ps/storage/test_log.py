@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.storage.log import Device, Log, read_identity
+from paddock.ps.storage.log import LogDevice, RecordLog, read_identity
 from paddock.ps.storage.segment import HEAD_SIZE, LogDamage
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 SERVER = 0xABCDEF
 
 
-OPENED: list[Log] = []
+OPENED: list[RecordLog] = []
 
 
 @pytest.fixture(autouse=True)
@@ -32,14 +32,14 @@ def close_logs() -> Iterator[None]:
         OPENED.pop().abandon()
 
 
-def open_log(directory: Path, **options: object) -> Log:
+def open_log(directory: Path, **options: object) -> RecordLog:
     """A log with the tests' identity."""
-    log = Log(directory, **{"server": SERVER, **options})  # type: ignore[arg-type]  # options
+    log = RecordLog(directory, **{"server": SERVER, **options})  # type: ignore[arg-type]  # options
     OPENED.append(log)
     return log
 
 
-def fill(log: Log, count: int, size: int = 40) -> list[bytes]:
+def fill(log: RecordLog, count: int, size: int = 40) -> list[bytes]:
     """Appends records of growing length; their bodies."""
     bodies = [bytes([i % 251]) * (size + i) for i in range(count)]
     for i, body in enumerate(bodies):
@@ -48,7 +48,7 @@ def fill(log: Log, count: int, size: int = 40) -> list[bytes]:
     return bodies
 
 
-def bodies_of(log: Log, lsn: int = 1) -> list[bytes]:
+def bodies_of(log: RecordLog, lsn: int = 1) -> list[bytes]:
     """What the log gives back from there on."""
     return [bytes(body) for _, _, body in log.read(lsn)]
 
@@ -63,14 +63,16 @@ def test_records_come_back_in_order_with_their_headers(tmp_path: Path) -> None:
     """Recovery is a fold over exactly what was appended."""
     log = open_log(tmp_path)
     bodies = fill(log, 20)
-    log.append(Header(Op.COMMIT, flags=Flag.LAST, step=9, stamp=1.5))
+    log.append(Header(Op.COMMIT, flags=FrameFlag.LAST, step=9, stamp=1.5))
     log.close()
     again = open_log(tmp_path)
     read = list(again.read(1))
     assert [lsn for lsn, _, _ in read] == list(range(1, 22))
     assert [bytes(body) for _, _, body in read] == [*bodies, b""]
     assert [h.sequence for _, h, _ in read[:20]] == list(range(1, 21))
-    assert read[-1][1]._replace(checksum=0) == Header(Op.COMMIT, flags=Flag.LAST, step=9, stamp=1.5)
+    assert read[-1][1]._replace(checksum=0) == Header(
+        Op.COMMIT, flags=FrameFlag.LAST, step=9, stamp=1.5
+    )
     assert again.warnings == [] and (again.first, again.last) == (1, 21)
 
 
@@ -157,7 +159,7 @@ def test_damage_in_an_older_segment_is_never_cut(tmp_path: Path) -> None:
     assert paths[1].read_bytes() == data and not log.warnings
 
 
-class FullDevice(Device):
+class FullDevice(LogDevice):
     """Writes no byte past a limit; refuses to truncate or to sync when told so."""
 
     def __init__(self) -> None:
@@ -239,14 +241,14 @@ def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
 def test_a_really_full_disk_keeps_what_was_logged(tmp_path: Path) -> None:
     """The same with a real file system of 1 MiB."""
     program = (
-        "import sys; from paddock.ps.storage.log import Log\n"
+        "import sys; from paddock.ps.storage.log import RecordLog\n"
         "from paddock.ps.wire.frames import Header, Op\n"
         "from paddock.errors import PaddockError\n"
-        "log = Log(sys.argv[1], server=1)\n"
+        "log = RecordLog(sys.argv[1], server=1)\n"
         "try:\n"
         "    while True: log.append(Header(Op.PUSH), bytes(50_001))\n"
         "except PaddockError as error: print(error)\n"
-        "log.close(); again = Log(sys.argv[1], server=1)\n"
+        "log.close(); again = RecordLog(sys.argv[1], server=1)\n"
         "assert again.warnings == [] and again.last == log.last > 15, again.last\n"
         "assert sum(1 for _ in again.read(1)) == log.last\n"
     )
@@ -302,11 +304,11 @@ def test_another_servers_log_is_refused(tmp_path: Path) -> None:
     identity = read_identity(tmp_path)
     assert identity is not None and identity == (4, SERVER)
     with pytest.raises(PaddockError, match="is that of server 0000000000abcdef"):
-        Log(tmp_path, server=1)
+        RecordLog(tmp_path, server=1)
     assert len(bodies_of(open_log(tmp_path))) == 4
 
 
-class GatedDevice(Device):
+class GatedDevice(LogDevice):
     """Its first sync lasts until the gate opens."""
 
     def __init__(self) -> None:

@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError
-from paddock.ps.storage.log import Log
+from paddock.ps.storage.log import RecordLog
 from paddock.ps.wire.frames import Header, Op
 
 SEGMENT = 700  # a few records each
 
 
-def written(path: Path, count: int) -> Log:
+def written(path: Path, count: int) -> RecordLog:
     """A log of `count` records of 64 + 36 bytes."""
-    log = Log(path, server=7, segment_bytes=SEGMENT)
+    log = RecordLog(path, server=7, segment_bytes=SEGMENT)
     for number in range(1, count + 1):
         log.append(Header(Op.PUSH, count=number), b"x" * 36)
     return log
 
 
-def counts(log: Log, first: int = 1) -> list[int]:
+def counts(log: RecordLog, first: int = 1) -> list[int]:
     """What tells the records apart."""
     return [header.count for _, header, _ in log.read(first)] if log.last >= first else []
 
@@ -46,7 +46,7 @@ def test_records_behind_the_cut_are_gone_and_others_follow(
     assert counts(log, end + 2) == [102, 103]
     log.wait_durable(log.last)
     log.close()
-    again = Log(path, server=7, segment_bytes=SEGMENT)
+    again = RecordLog(path, server=7, segment_bytes=SEGMENT)
     assert counts(again) == [*range(1, end + 1), 101, 102, 103]
     assert not again.warnings
     again.close()

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
-    Flag,
     FrameError,
+    FrameFlag,
     Header,
     Op,
     answer_to,
@@ -27,20 +27,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 GOLDEN = Path(__file__).parent / "golden" / "frames.txt"
+ERROR = int(FrameFlag.ANSWER | FrameFlag.ERROR | FrameFlag.LAST)
 BODY = bytes(range(24))
 PUSH = Header(
-    Op.PUSH, Flag.LAST, table=2, part=1, count=1, sequence=9, trainer=3, incarnation=17, step=5,
-    generation=4, status=6, stamp=1.5,
+    Op.PUSH, FrameFlag.LAST, table=2, part=1, count=1, sequence=9, trainer=3, incarnation=17,
+    step=5, generation=4, status=6, stamp=1.5,
 )  # fmt: skip
 # What is shown in the golden file; a change there breaks every client and every log.
 SHOWN: dict[str, tuple[Header, bytes]] = {
     "an empty request": (Header(Op.STATUS), b""),
     "a push of one row of dim 4": (PUSH, BODY),
     "its answer": (answer_to(PUSH), b""),
-    "an error": (answer_to(PUSH, flags=int(Flag.ANSWER | Flag.ERROR | Flag.LAST)), b"{}"),
+    "an error": (answer_to(PUSH, flags=ERROR), b"{}"),
     "a commit": (Header(Op.COMMIT, step=5), b'{"step":5,"members":[[0,17]]}'),
     "a learning rate": (
-        Header(Op.RATE, Flag.CONTRIBUTION, table=2, sequence=8, trainer=3, incarnation=17, step=5),
+        Header(
+            Op.RATE, FrameFlag.CONTRIBUTION, table=2, sequence=8, trainer=3, incarnation=17, step=5
+        ),
         b'{"lr": 0.5}',
     ),
     "the largest numbers": (
@@ -121,7 +124,7 @@ def test_mutated_frames_are_errors_or_frames() -> None:
         with near, far:
             near.sendall(mutated(rng, b"".join(rng.sample(good, 3))))
             near.close()
-            stream = Stream(far, 1.0)
+            stream = FrameStream(far, 1.0)
             try:
                 while True:
                     header, body = stream.receive()

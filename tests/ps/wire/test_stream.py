@@ -15,8 +15,8 @@ from paddock.ps.stream import (
     READ_AHEAD_BYTES,
     SMALL_BYTES,
     ConnectionClosed,
+    FrameStream,
     ReadTimeout,
-    Stream,
     raw,
 )
 from paddock.ps.wire.frames import HEADER_SIZE, Header, Op, encode
@@ -44,7 +44,7 @@ def whole(number: int, length: int) -> bytes:
 def test_frames_arrive_whole_whatever_the_cuts(lengths: list[int], cuts: list[int]) -> None:
     """Several frames in one piece, one frame in many; with a body of its own and into an array."""
     near, far = socket.socketpair()
-    stream = Stream(far, 10.0)
+    stream = FrameStream(far, 10.0)
     data = b"".join(whole(number, length) for number, length in enumerate(lengths))
 
     def send() -> None:
@@ -77,7 +77,7 @@ def test_what_is_sent_in_pieces_is_one_frame(
     length: int, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     """Small ones go out of one buffer, large ones from where they are."""
-    near, far = (Stream(sock, 10.0) for sock in ends)
+    near, far = (FrameStream(sock, 10.0) for sock in ends)
     rows = np.arange(length // 4, dtype=np.float32)
     sender = threading.Thread(target=near.send, args=(Header(Op.STATUS), bytes(8), raw(rows)))
     sender.start()
@@ -92,7 +92,7 @@ def test_an_answer_that_ends_in_the_middle_is_a_closed_connection(
 ) -> None:
     """In its header, and in its body."""
     near, far = ends
-    stream = Stream(far, 10.0)
+    stream = FrameStream(far, 10.0)
     near.sendall(whole(0, 10) + whole(1, 5000)[:3000])
     near.close()
     assert stream.receive()[0].count == 0
@@ -104,7 +104,7 @@ def test_a_silent_side_is_told_from_a_closed_one(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     """Half a header, and nothing more within the limit."""
-    stream = Stream(ends[1], 0.05)
+    stream = FrameStream(ends[1], 0.05)
     ends[0].sendall(whole(0, 0)[:20])
     with pytest.raises(ReadTimeout):
         stream.receive_header()

@@ -16,7 +16,7 @@ from paddock.errors import UsageError
 from paddock.ps.wire.values import value_from
 
 if TYPE_CHECKING:
-    from paddock.ps.server.services import Desk
+    from paddock.ps.server.services import ServiceContext
 
 SERVICE = "data"
 STREAMS_MAX = 100
@@ -29,7 +29,7 @@ class DispatcherService:
     """Answers {"stream": name, "do": begin | turn | leave | found | forget | look, ...}."""
 
     def answer(
-        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: ServiceContext
     ) -> dict[str, Any]:
         """The reply, by its name. Raises UsageError."""
         name = str(question.get("stream", ""))

@@ -1,7 +1,7 @@
 """Orders to running servers from outside the job: `paddock ps`. Never a trainer, never counted.
 
-The links are of purpose "admin": the chief is not joined, so nobody waits for us. Reading needs
-no job name; writing goes to the job that is named, and servers of another one refuse.
+The links are of purpose "admin": the coordinator is not joined, so nobody waits for us. Reading
+needs no job name; writing goes to the job that is named, and servers of another one refuse.
 """
 
 from __future__ import annotations

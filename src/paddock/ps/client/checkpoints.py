@@ -26,7 +26,7 @@ from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Op
 
 MODES = ("full", "delta")
-# The chief completes no step for so long while a save begins.
+# The coordinator completes no step for so long while a save begins.
 HOLD_SECONDS = 5.0
 LOADS_MAX = 5  # of one order, while shards move
 SAVES_MAX = 3  # of one order, while servers are started again
@@ -107,7 +107,7 @@ def _save(
 def _take_cuts(peers: Sequence[ServerConnection]) -> list[dict[str, Any]]:
     """Have each server keep its state of now; in sync, all that of one step.
 
-    The chief completes no step meanwhile; what it has done last is carried to all.
+    The coordinator completes no step meanwhile; what it has done last is carried to all.
     """
     commit = peers[0].ask(Op.CONTROL, {"do": "hold", "seconds": HOLD_SECONDS}).get("commit")
     if commit is not None:

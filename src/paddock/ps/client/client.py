@@ -34,7 +34,7 @@ from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.client.server_group import ServerGroup, Wanted
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig, read_trainer_config
-from paddock.ps.consistency.positions import Progress, position_objection
+from paddock.ps.consistency.positions import OffsetProgress, offset_objection
 from paddock.ps.link import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
@@ -477,7 +477,7 @@ class Client:
 
         self.flush()
         checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
-        self.group.progress = Progress(len(self.peers))
+        self.group.progress = OffsetProgress(len(self.peers))
         for table in self.group.tables:
             self.strategy.forget(table)
         problem = objection_to_resume(checkpoint, len(self.peers))
@@ -492,7 +492,7 @@ class Client:
         Args:
             offset: Any JSON of at most 4 KiB, such as {"file": 3, "line": 4000}.
         """
-        no = position_objection(offset)
+        no = offset_objection(offset)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
         self.strategy.commit_offset(self.group, offset)

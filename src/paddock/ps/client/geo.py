@@ -13,7 +13,7 @@ from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.consistency.geo import GeoRows, GeoVector
 from paddock.ps.link import FrameConnection
 from paddock.ps.spec import DenseSpec
-from paddock.ps.wire.frames import BODY_MAX, Flag, Header, Op
+from paddock.ps.wire.frames import BODY_MAX, FrameFlag, Header, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paddock.ps.client.server_connection import ServerConnection
     from paddock.ps.client.server_group import ServerGroup, Wanted
 
-DELTA = int(Flag.DELTA)
+DELTA = int(FrameFlag.DELTA)
 
 
 class Geo(Strategy):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group, unique
-from paddock.ps.wire.frames import BODY_MAX, Buffer, Flag, Header, Op
+from paddock.ps.wire.frames import BODY_MAX, Buffer, FrameFlag, Header, Op
 
 if TYPE_CHECKING:
     from paddock.ps.client.pulls import Pull
@@ -29,7 +29,7 @@ Rows = NDArray[np.float32]
 Column = NDArray[Any]
 FrameRange = tuple[int, int, int]
 Runs = Sequence[tuple[int, int]]
-LAST = int(Flag.LAST)
+LAST = int(FrameFlag.LAST)
 # Rows of one frame: the server applies one while the next is on its way.
 ROWS_MAX = 16384
 # Elements of a pushed frame of several dense shards, for the same reason.

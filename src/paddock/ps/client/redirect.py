@@ -22,7 +22,7 @@ from paddock.ps.client.server_connection import (
     no_progress,
 )
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Op
+from paddock.ps.wire.frames import FrameFlag, Op
 
 if TYPE_CHECKING:
     from paddock.ps.client.server_group import ServerGroup
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WAIT_SECONDS = (0.002, 1.5, 0.05)
 # Redirections without a wait.
 TURNS = 3
-CONTRIBUTION = int(Flag.CONTRIBUTION)
+CONTRIBUTION = int(FrameFlag.CONTRIBUTION)
 
 
 class RetryBudget:

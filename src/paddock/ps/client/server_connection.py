@@ -204,7 +204,8 @@ class ServerConnection:
     def name(self, incarnation: int) -> None:
         """Speak as this life of the trainer, over links that say so.
 
-        The link that asked is open until the next one is: else the chief would take it for gone.
+        The link that asked is open until the next one is: else the coordinator would take it for
+        gone.
         """
         former, self._links = self._links, {}
         self.identity = replace(self.identity, incarnation=incarnation)

@@ -27,12 +27,12 @@ from paddock.ps.client.partition import (
 from paddock.ps.client.pulls import SMALL_BYTES, Pull, PullBatch
 from paddock.ps.client.redirect import RetryBudget, handle_moved, resend
 from paddock.ps.client.server_connection import ServerConnection, ask_once
-from paddock.ps.consistency.positions import Mark, Progress
+from paddock.ps.consistency.positions import OffsetMark, OffsetProgress
 from paddock.ps.spec import ScheduleSpec
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 
-STATISTICS, CONTRIBUTION = int(Flag.STATISTICS), int(Flag.CONTRIBUTION)
+STATISTICS, CONTRIBUTION = int(FrameFlag.STATISTICS), int(FrameFlag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part
 # What is pulled: the rows of distinct keys, or a vector, into that array.
 Wanted = tuple[RemoteTable, Column]
@@ -51,14 +51,14 @@ class ServerGroup:
         self.tables: dict[str, RemoteTable] = {}
         self.batch = 0
         self.step = 0
-        self.progress = Progress(len(peers))
+        self.progress = OffsetProgress(len(peers))
         self._flight: PullBatch | None = None  # what was asked ahead
 
-    def marks(self, of: int | None = None) -> list[Mark]:
+    def marks(self, of: int | None = None) -> list[OffsetMark]:
         """The progress that each server has of a trainer's batches; of this one by default."""
         trainer = str(self.peers[0].identity.trainer if of is None else of)
         asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
-        return [Mark(*marks.get(trainer, ())) for marks in asked]
+        return [OffsetMark(*marks.get(trainer, ())) for marks in asked]
 
     @contextmanager
     def room(self, behind: int) -> Iterator[None]:

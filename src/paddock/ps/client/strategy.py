@@ -14,14 +14,14 @@ from paddock.ps.client.server_connection import order_all
 from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.consistency.step_words import STRATEGIES
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
     from paddock.ps.client.server_group import ServerGroup, Wanted
-    from paddock.ps.consistency.positions import Mark
+    from paddock.ps.consistency.positions import OffsetMark
 
 
 class Strategy:
@@ -118,7 +118,7 @@ class Strategy:
             progress.begin(group.marks(), again=False)
         with group.room(self.window):
             for server in progress.note(position):
-                header = Header(Op.POSITION, step=progress.number)
+                header = Header(Op.COMMIT_OFFSET, step=progress.number)
                 group.peers[server].post(group.batch, header, json.dumps(position).encode())
 
     def resume_offset(self, group: ServerGroup, *, replays: bool) -> Any:
@@ -128,7 +128,7 @@ class Strategy:
             return group.progress.begin(marks, again=replays)
         return min(marks, key=lambda mark: mark.number).position
 
-    def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
+    def offsets(self, marks: list[OffsetMark]) -> tuple[Any, Any]:
         """The positions of one trainer, least and furthest; marks: each server's."""
         ordered = sorted(marks, key=lambda mark: mark.number)
         return ordered[0].position, ordered[-1].position
@@ -163,7 +163,7 @@ class Sync(Clocked):
     """sync: one step of all trainers at a time, the same bits whoever is faster."""
 
     name = "sync"
-    flags = int(Flag.CONTRIBUTION)
+    flags = int(FrameFlag.CONTRIBUTION)
     # Pushes since the last step(): with the servers, but no part of any step yet.
     unfinished = 0
     is_spoilt = False
@@ -182,13 +182,13 @@ class Sync(Clocked):
     def commit_offset(self, group: ServerGroup, position: dict[str, Any]) -> None:
         """It belongs to this step."""
         group.wait_acked(0)
-        group.peers[0].ask(Op.POSITION, position, step=group.step)
+        group.peers[0].ask(Op.COMMIT_OFFSET, position, step=group.step)
 
     def resume_offset(self, group: ServerGroup, *, replays: bool) -> Any:
         """That of the newest step that is done."""
         return group.marks()[0].position
 
-    def offsets(self, marks: list[Mark]) -> tuple[Any, Any]:
+    def offsets(self, marks: list[OffsetMark]) -> tuple[Any, Any]:
         """Server 0 alone is told, and has those of complete steps."""
         return marks[0].position, marks[0].position
 

@@ -1,6 +1,6 @@
 """Named barriers of all members. Pure; no I/O here.
 
-A barrier that opened once may have let somebody go on: so its opening is a record (Opened),
+A barrier that opened once may have let somebody go on: so its opening is a record (BarrierOpened),
 logged before anybody hears of it. Who waits is not durable: trainers ask again after a restart.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from paddock.ps.consistency.step_words import Opened, Reach
+from paddock.ps.consistency.step_words import BarrierOpened, Reach
 
 BARRIERS_MAX = 1000
 
@@ -29,7 +29,7 @@ class Barriers:
     ...     barriers.waiting[trainer] = Reach(trainer, 7, 0, "loaded", turn=1)
     >>> opened = barriers.complete((0, 1))
     >>> opened
-    Opened(name='loaded', turn=1, passed=((0, 7, 1), (1, 7, 1)))
+    BarrierOpened(name='loaded', turn=1, passed=((0, 7, 1), (1, 7, 1)))
     >>> barriers.apply(opened)
     >>> barriers.has_passed(Reach(0, 7, 0, "loaded", turn=1)), barriers.waiting
     (True, {})
@@ -56,7 +56,7 @@ class Barriers:
         """Whether this very question was answered: the answer was lost."""
         return self._passed.get(reach.trainer) == (reach.incarnation, reach.name, reach.turn)
 
-    def complete(self, everyone: Iterable[int]) -> Opened | None:
+    def complete(self, everyone: Iterable[int]) -> BarrierOpened | None:
         """The record to log when everyone waits at the same barrier."""
         waits = [self.waiting.get(trainer) for trainer in everyone]
         there = [reach for reach in waits if reach is not None]
@@ -67,7 +67,7 @@ class Barriers:
         # Who counts over all lives, those of servers before too, may be ahead of us.
         counted = [reach.turn for reach in there if reach.is_counted]
         turn = max([self._turns.get(name, 0) + 1, *counted])
-        return Opened(name, turn, passed)
+        return BarrierOpened(name, turn, passed)
 
     def let_late_pass(self) -> list[Reach]:
         """Those that are late, and where nobody else waits: they wait no longer."""
@@ -84,7 +84,7 @@ class Barriers:
     def _is_late(self, reach: Reach) -> bool:
         return reach.is_fresh and reach.turn <= self._turns.get(reach.name, 0)
 
-    def apply(self, opened: Opened) -> None:
+    def apply(self, opened: BarrierOpened) -> None:
         """Carry out the record; once more changes nothing."""
         self._turns[opened.name] = max(opened.turn, self._turns.get(opened.name, 0))
         for trainer, incarnation, turn in opened.passed:

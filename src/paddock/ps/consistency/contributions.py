@@ -55,7 +55,7 @@ def _nbytes(pieces: Iterable[P]) -> int:
     return sum(a.nbytes for piece in pieces for a in piece if isinstance(a, np.ndarray))
 
 
-class _Held(Generic[P]):
+class PendingGradients(Generic[P]):
     """Pieces by step, trainer and part; the newest incarnation of each trainer only.
 
     committed: the server's last committed step when the table is made.
@@ -86,7 +86,7 @@ class _Held(Generic[P]):
             )
         return None
 
-    def lives(self, step: int) -> dict[int, int]:
+    def incarnations(self, step: int) -> dict[int, int]:
         """Who has given something to the step: trainer, incarnation."""
         return {trainer: life for trainer, (life, _) in self._steps.get(step, {}).items()}
 
@@ -239,7 +239,7 @@ def _add_trainer(total: Floats, start: int, pieces: list[DensePiece]) -> None:
     total += own
 
 
-class SparseContributions(_Held[SparsePiece]):
+class SparseContributions(PendingGradients[SparsePiece]):
     """Of a sparse table.
 
     >>> held = SparseContributions()
@@ -262,7 +262,7 @@ class SparseContributions(_Held[SparsePiece]):
         ]
 
 
-class DenseContributions(_Held[DensePiece]):
+class DenseContributions(PendingGradients[DensePiece]):
     """Of a dense table, or of the part of it that is here.
 
     >>> held = DenseContributions()

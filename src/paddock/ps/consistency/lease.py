@@ -63,7 +63,7 @@ class Timing:
 TIMING = Timing()
 
 
-class Ask(str, Enum):
+class LeaseVerb(str, Enum):
     """What a server asks the witness."""
 
     TAKE = "take"
@@ -74,14 +74,14 @@ class Ask(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LeaseRequest:
     """A question to the witness. sent: seconds of the asker's monotonic clock, given back.
 
     epoch: the lease's; for TAKE the highest one in the asker's log. version: of the register that
     the asker saw. peer: whom to ADD or REMOVE. is_first: nobody served this pair before.
     """
 
-    ask: Ask
+    ask: LeaseVerb
     server: int
     epoch: int
     version: int
@@ -92,10 +92,10 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class LeaseReply:
     """The witness's answer: whether the change was made, and the register as it is now."""
 
-    ask: Ask
+    ask: LeaseVerb
     granted: bool
     sent: float
     register: Register
@@ -117,24 +117,26 @@ class Register:
     in_sync: tuple[int, ...] = ()
 
     def answer(
-        self, request: Request, *, now: float, timing: Timing = TIMING
-    ) -> tuple[Register, Reply]:
+        self, request: LeaseRequest, *, now: float, timing: Timing = TIMING
+    ) -> tuple[Register, LeaseReply]:
         """The register after a request, and what to answer.
 
         The shell writes the register to its file, and the disk, before it sends an answer with a
         new `version`; a new expiry alone needs no writing.
 
-        >>> take = Request(Ask.TAKE, server=7, epoch=0, version=0, sent=0.0, is_first=True)
+        >>> take = LeaseRequest(Ask.TAKE, server=7, epoch=0, version=0, sent=0.0, is_first=True)
         >>> register, reply = Register().answer(take, now=100.0)
         >>> reply.granted, register.epoch, register.in_sync, register.expiry
         (True, 1, (7,), 101.5)
         """
         after, granted = self._changed(request, now=now, timing=timing)
         shown = replace(after, expiry=0.0)  # A time of this clock, which says nothing elsewhere.
-        return after, Reply(request.ask, granted, request.sent, shown)
+        return after, LeaseReply(request.ask, granted, request.sent, shown)
 
-    def _changed(self, request: Request, *, now: float, timing: Timing) -> tuple[Register, bool]:
-        if request.ask is Ask.TAKE:
+    def _changed(
+        self, request: LeaseRequest, *, now: float, timing: Timing
+    ) -> tuple[Register, bool]:
+        if request.ask is LeaseVerb.TAKE:
             if not self.may_take(request, now=now):
                 return self, False
             taken = replace(
@@ -150,21 +152,21 @@ class Register:
             return taken, True
         if request.server != self.holder or request.epoch != self.epoch:
             return self, False
-        if request.ask is Ask.RELEASE:
+        if request.ask is LeaseVerb.RELEASE:
             return (replace(self, expiry=now), True) if self.is_current(request) else (self, False)
         renewed = replace(self, expiry=max(self.expiry, now + timing.lease_seconds))
-        if request.ask is Ask.RENEW:
+        if request.ask is LeaseVerb.RENEW:
             return renewed, True
         if not self.is_current(request):
             return renewed, False
         others = [server for server in self.in_sync if server != request.peer]
-        if request.ask is Ask.ADD:
+        if request.ask is LeaseVerb.ADD:
             others.append(request.peer)
         # REMOVE of one that is not there counts as a change too: it ends an ADD under way.
         in_sync = tuple(sorted(others))
         return replace(renewed, version=self.version + 1, in_sync=in_sync), True
 
-    def may_take(self, request: Request, *, now: float) -> bool:
+    def may_take(self, request: LeaseRequest, *, now: float) -> bool:
         """Whether a TAKE is granted."""
         if self.version == 0:
             return request.is_first
@@ -172,7 +174,7 @@ class Register:
             return False
         return request.server == self.holder or now >= self.expiry
 
-    def is_current(self, request: Request) -> bool:
+    def is_current(self, request: LeaseRequest) -> bool:
         """Whether a request was made for the register as it is."""
         return request.version == self.version
 

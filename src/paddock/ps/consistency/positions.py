@@ -1,8 +1,8 @@
 """How far each trainer has read its data, and which of its frames are applied beyond that. Pure.
 
 Where pushes are applied at once, a position travels behind the last push of its batch to every
-server, as a frame of its own. Positions are numbered, over all lives of the trainer, and so are
-the pushes since the last one, for each server apart:
+server, as a frame of its own. TrainerOffsets are numbered, over all lives of the trainer, and so
+are the pushes since the last one, for each server apart:
 
     trainer     push 1, push 2, POSITION 1, push 1, push 2, push 3, POSITION 2, push 1 ...
     server 0    ....................................^ dies: (1, 2)
@@ -23,33 +23,33 @@ from typing import Any, NamedTuple
 from paddock.errors import PaddockError
 from paddock.ps.wire.errors import RequestError
 
-POSITION_BYTES_MAX = 4096
+OFFSET_BYTES_MAX = 4096
 # Of each trainer. Under sync at most one is of a step not committed yet.
-POSITIONS_KEPT = 4
+OFFSETS_KEPT = 4
 # How many pushes are applied since the position is not known: a shard has moved.
 UNKNOWN = -1
 
 
-def position_objection(position: object) -> RequestError | None:
+def offset_objection(position: object) -> RequestError | None:
     """Why a data position cannot be kept; None when it can.
 
-    >>> position_objection({"shard": 3, "offset": 4096}) is None
+    >>> offset_objection({"shard": 3, "offset": 4096}) is None
     True
     """
     try:
         size = len(json.dumps(position, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         return RequestError("usage", f"a data position must be JSON: {error}")
-    if size > POSITION_BYTES_MAX:
+    if size > OFFSET_BYTES_MAX:
         return RequestError(
             "usage",
-            f"a data position of {size} bytes, the limit is {POSITION_BYTES_MAX}",
+            f"a data position of {size} bytes, the limit is {OFFSET_BYTES_MAX}",
             hint="keep shard and offset, not the data",
         )
     return None
 
 
-class Mark(NamedTuple):
+class OffsetMark(NamedTuple):
     """What one server has of a trainer. frames: the number of its newest push since then."""
 
     number: int = 0
@@ -58,19 +58,19 @@ class Mark(NamedTuple):
 
 
 @dataclass(eq=False)
-class Positions:
+class TrainerOffsets:
     """Per trainer: where its data goes on. number: of the position; in sync, the step it is of.
 
     Under sync a trainer says the position before the step is committed. If it dies then, its next
     life must not skip the batch: `at` gives the position of the newest step that was committed.
 
-    >>> positions = Positions()
+    >>> positions = TrainerOffsets()
     >>> positions.note(0, 6, {"offset": 60}); positions.note(0, 7, {"offset": 70})
     >>> positions.count(0, 1)
     >>> positions.at(0, committed=6), positions.at(0), positions.at(1)
     ({'offset': 60}, {'offset': 70}, None)
     >>> positions.mark(0)
-    Mark(number=7, position={'offset': 70}, frames=1)
+    OffsetMark(number=7, position={'offset': 70}, frames=1)
     """
 
     _notes: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)  # in order of numbers
@@ -79,13 +79,13 @@ class Positions:
     def note(self, trainer: int, number: int, position: Any) -> None:
         """Remember it; what was said of this number and of later ones is void (done anew)."""
         earlier = [note for note in self._notes.get(trainer, []) if note[0] < number]
-        self._notes[trainer] = [*earlier[1 - POSITIONS_KEPT :], (number, position)]
+        self._notes[trainer] = [*earlier[1 - OFFSETS_KEPT :], (number, position)]
         self._frames.pop(trainer, None)
 
     def settle(self, step: int, members: Sequence[int]) -> None:
         """A step of sync is committed: who is no member of it gave nothing, and got no further.
 
-        >>> positions = Positions()
+        >>> positions = TrainerOffsets()
         >>> positions.note(0, 1, "a"); positions.note(1, 1, "b"); positions.settle(1, [0])
         >>> positions.at(0, committed=1), positions.at(1, committed=1)
         ('a', None)
@@ -115,20 +115,20 @@ class Positions:
                 return position
         return None
 
-    def mark(self, trainer: int) -> Mark:
+    def mark(self, trainer: int) -> OffsetMark:
         """How far this server is, where positions travel with pushes."""
         number, position = self._notes.get(trainer, [(0, None)])[-1]
-        return Mark(number, position, max(0, self._frames.get(trainer, 0)))
+        return OffsetMark(number, position, max(0, self._frames.get(trainer, 0)))
 
-    def marks(self, committed: int | None) -> dict[str, Mark]:
+    def marks(self, committed: int | None) -> dict[str, OffsetMark]:
         """Of all trainers, JSON-ready. committed: the newest step, in sync."""
         trainers = sorted(self._notes.keys() | self._frames.keys())
         if committed is None:
             return {str(t): self.mark(t) for t in trainers}
-        return {str(t): Mark(0, self.at(t, committed)) for t in trainers}
+        return {str(t): OffsetMark(0, self.at(t, committed)) for t in trainers}
 
     @classmethod
-    def from_marks(cls, marks: Mapping[str, Sequence[Any]], *, is_sync: bool) -> Positions:
+    def from_marks(cls, marks: Mapping[str, Sequence[Any]], *, is_sync: bool) -> TrainerOffsets:
         """Those that a checkpoint has; in sync they are of what is before the first step."""
         positions = cls()
         for trainer, (number, position, frames) in marks.items():
@@ -138,15 +138,16 @@ class Positions:
         return positions
 
 
-def lowest(servers: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Mark]:
+def lowest(servers: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, OffsetMark]:
     """Of each trainer, the mark of the server that is least far; from the marks of all.
 
-    >>> lowest([{"0": Mark(2, "b", 1)}, {"0": Mark(1, "a", 7)}])
-    {'0': Mark(number=1, position='a', frames=7)}
+    >>> lowest([{"0": OffsetMark(2, "b", 1)}, {"0": OffsetMark(1, "a", 7)}])
+    {'0': OffsetMark(number=1, position='a', frames=7)}
     """
     trainers = sorted({trainer for marks in servers for trainer in marks}, key=int)
     return {
-        t: min((Mark(*m.get(t, ())) for m in servers), key=lambda m: m.number) for t in trainers
+        t: min((OffsetMark(*m.get(t, ())) for m in servers), key=lambda m: m.number)
+        for t in trainers
     }
 
 
@@ -157,15 +158,15 @@ def is_exact(servers: Sequence[Mapping[str, Sequence[Any]]], count: int) -> bool
     (True, False)
     """
     least = {trainer: mark.number for trainer, mark in lowest(servers).items()}
-    ends = [(t, Mark(*marks.get(t, ()))) for marks in servers for t in least]
+    ends = [(t, OffsetMark(*marks.get(t, ()))) for marks in servers for t in least]
     return count == len(servers) or all((m.number, m.frames) == (least[t], 0) for t, m in ends)
 
 
-class Progress:
+class OffsetProgress:
     """A trainer's own count: positions noted, and pushes since the last one to each server.
 
-    >>> progress = Progress(2)
-    >>> progress.begin([Mark(1, "a", 2), Mark(2, "b", 0)])
+    >>> progress = OffsetProgress(2)
+    >>> progress.begin([OffsetMark(1, "a", 2), OffsetMark(2, "b", 0)])
     'a'
     >>> [progress.next_frame(0), progress.next_frame(0), progress.next_frame(0)]
     [None, None, 3]
@@ -178,13 +179,13 @@ class Progress:
         self.is_counting = False
         self.has_pushed = False
         self._frames = [0] * servers
-        self._has = [Mark()] * servers
+        self._has = [OffsetMark()] * servers
 
-    def begin(self, marks: Sequence[Mark], *, again: bool = True) -> Any:
+    def begin(self, marks: Sequence[OffsetMark], *, again: bool = True) -> Any:
         """The position from which this life goes on. again: it does the batches after it again."""
         ends = [mark.number for mark in marks]
         self.number = min(ends) if again else max(ends)
-        self._has = list(marks) if again else [Mark()] * len(marks)
+        self._has = list(marks) if again else [OffsetMark()] * len(marks)
         self._frames = [0] * len(marks)
         self.is_counting = True
         return next(mark.position for mark in marks if mark.number == min(ends))

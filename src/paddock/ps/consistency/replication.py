@@ -6,22 +6,22 @@ lease only keeps a deposed primary from answering with old values.
 
     stage      event                                          next       does
     ---------  ---------------------------------------------  ---------  -------------------------
-    ALONE      connected(session)                             ASKED      Tell Follow(end, history)
-    ASKED      Start of that session, epoch not older         FOLLOWING  Truncate or Restore; Ack
-    ASKED      Start of an older epoch                        ALONE      Tell Refuse
-    FOLLOWING  Append of session and epoch, at its end        FOLLOWING  Store, then Tell Ack
-    FOLLOWING  Append below its end                           FOLLOWING  Tell Ack (it has it)
-    FOLLOWING  Append beyond its end                          ALONE      Connect at the next tick
-    replica    lost, a newer epoch                            ALONE      Connect at the next tick
-    replica    TAKE granted, epoch newer than any heard of    PRIMARY    Begin (GENERATION record)
-    PRIMARY    a newer epoch from witness, Follow or Refuse   ALONE      Deposed: refuse who waits
-    PRIMARY    Follow                                         PRIMARY    Tell Start(common, epoch)
-    PRIMARY    Ack of a peer within `near` records            PRIMARY    answers wait for its Acks
-    PRIMARY    Ack of all that may have been acknowledged     PRIMARY    Seek ADD
-    PRIMARY    counted replica lost or silent                 PRIMARY    Seek REMOVE, until granted
+    ALONE      connected(session)                             ASKED      send Follow(end, history)
+    ASKED      FollowAccepted of it, epoch not older          FOLLOWING  Truncate or Restore; Ack
+    ASKED      FollowAccepted of an older epoch               ALONE      send FollowRefused
+    FOLLOWING  Append of session and epoch, at its end        FOLLOWING  StoreRecord, then send Ack
+    FOLLOWING  Append below its end                           FOLLOWING  send Ack (it has it)
+    FOLLOWING  Append beyond its end                          ALONE      ConnectToPrimary, next tick
+    replica    lost, a newer epoch                            ALONE      ConnectToPrimary, next tick
+    replica    TAKE granted, epoch newer than any heard of    PRIMARY    BeginTerm (TERM record)
+    PRIMARY    a newer epoch: witness, Follow, FollowRefused  ALONE      Deposed: refuse who waits
+    PRIMARY    Follow                                         PRIMARY    send FollowAccepted(common)
+    PRIMARY    Ack of a peer within `max_lag` records         PRIMARY    answers wait for its Acks
+    PRIMARY    Ack of all that may have been acknowledged     PRIMARY    AskWitness ADD
+    PRIMARY    in-sync candidate lost or silent               PRIMARY    AskWitness REMOVE
     PRIMARY    register without it, newer than the last ADD   PRIMARY    acknowledges alone
 
-An epoch has one primary and begins with a GENERATION record of its own, so two logs agree up to
+An epoch has one primary and begins with a TERM record of its own, so two logs agree up to
 the shorter end of the last epoch they share; what a returning primary has beyond that was never
 acknowledged, and it is truncated. A session is one connection of a replica: messages of an earlier
 one are ignored. Positions are log sequence numbers; `end` is the one after the last record.
@@ -37,14 +37,21 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import TIMING, Ask, Register, Reply, Request, Timing
+from paddock.ps.consistency.lease import (
+    TIMING,
+    LeaseReply,
+    LeaseRequest,
+    LeaseVerb,
+    Register,
+    Timing,
+)
 
 NEAR_RECORDS = 64  # at most so many frames (of 4 MiB) are waited for when a replica joins
 HISTORY_MAX = 100_000  # epochs; one is added per failover
 History = tuple[tuple[int, int], ...]  # (epoch, position of its first record), ascending
 
 
-class Role(Enum):
+class ReplicaRole(Enum):
     """What a server is."""
 
     REPLICA = "replica"
@@ -71,7 +78,7 @@ class Follow:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class FollowAccepted:
     """Primary to replica: records follow from `common` on; discard what is beyond.
 
     is_reset: the primary has no records so old, its snapshot (up to `common`) must be loaded.
@@ -87,7 +94,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Primary to replica: one record. begins: the epoch, when it is a GENERATION record."""
+    """Primary to replica: one record. begins: the epoch, when it is a TERM record."""
 
     session: int
     epoch: int
@@ -107,32 +114,32 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class FollowRefused:
     """To a server of an older epoch, or to a replica that asked one that is not primary."""
 
     session: int
     epoch: int
 
 
-Message = Follow | Start | Append | Ack | Refuse
+Message = Follow | FollowAccepted | Append | Ack | FollowRefused
 
 
 @dataclass(frozen=True, slots=True)
-class Seek:
+class AskWitness:
     """Action: send the request to the witness."""
 
-    request: Request
+    request: LeaseRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class SendMessage:
     """Action: send a message on the connection of the pair."""
 
     message: Message
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreRecord:
     """Action: log and apply a record, as the primary did. Before the next action."""
 
     position: int
@@ -154,14 +161,14 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """Action: log the GENERATION record of an epoch, report it with `appended`, then serve."""
+class BeginTerm:
+    """Action: log the TERM record of an epoch, report it with `appended`, then serve."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Connect:
+class ConnectToPrimary:
     """Action: connect to the primary there and report it with `connected`."""
 
     endpoint: str
@@ -175,30 +182,42 @@ class Deposed:
     endpoint: str
 
 
-# What a member knows of a counted replica, when there is none.
-NOT_COUNTED: dict[str, Any] = {"counted": 0, "counted_since": -1, "is_removing": False, "acked": 0}
-Action = Seek | Tell | Store | Truncate | Restore | Begin | Connect | Deposed
-M = TypeVar("M", bound="Member")
+# What a member knows of an in-sync candidate, when there is none.
+NO_CANDIDATE: dict[str, Any] = {
+    "in_sync_candidate": 0, "candidate_since": -1, "is_removing": False, "match_lsn": 0,
+}  # fmt: skip
+Action = (
+    AskWitness
+    | SendMessage
+    | StoreRecord
+    | Truncate
+    | Restore
+    | BeginTerm
+    | ConnectToPrimary
+    | Deposed
+)
+M = TypeVar("M", bound="ReplicaState")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ReplicaState:
     """One server of a pair. Every method gives the member after the event, and what to do in order.
 
     server: identity of its log, not 0. epoch: the newest heard of; older messages are refused.
     end, history: of its log. register: as last seen.
     held_until: its lease, on its own clock.
-    counted: the replica without whose acknowledgement nothing is acknowledged; 0 for none.
-    counted_since: version of the register that the last ADD for it named; -1 before any.
-    acked: below it the counted replica has everything. safe: below it all may be acknowledged.
+    in_sync_candidate: the replica without whose acknowledgement nothing is acknowledged; 0: none.
+    candidate_since: version of the register that the last ADD for it named; -1 before any.
+    match_lsn: below it the candidate has everything. high_watermark: below it all may be
+    acknowledged. max_lag: a replica at most so many records behind becomes the candidate.
     """
 
     server: int
     endpoint: str = ""
     is_first: bool = False
     timing: Timing = TIMING
-    near: int = NEAR_RECORDS
-    role: Role = Role.REPLICA
+    max_lag: int = NEAR_RECORDS
+    role: ReplicaRole = ReplicaRole.REPLICA
     stage: Stage = Stage.ALONE
     epoch: int = 0
     end: int = 0
@@ -207,11 +226,11 @@ class Member:
     held_until: float = float("-inf")
     session: int = 0
     peer: int = 0
-    counted: int = 0
-    counted_since: int = -1
+    in_sync_candidate: int = 0
+    candidate_since: int = -1
     is_removing: bool = False
-    acked: int = 0
-    safe: int = 0
+    match_lsn: int = 0
+    high_watermark: int = 0
     asked_at: float = float("-inf")
     heard_at: float = float("-inf")
 
@@ -219,7 +238,7 @@ class Member:
 
     def may_serve(self, *, now: float) -> bool:
         """Whether to answer pulls and take pushes; asked again before each acknowledgement."""
-        return self.role is Role.PRIMARY and now < self.held_until
+        return self.role is ReplicaRole.PRIMARY and now < self.held_until
 
     def acknowledges(self, end: int, *, now: float) -> bool:
         """Whether an answer that rests on the records below `end` may go out.
@@ -227,31 +246,33 @@ class Member:
         For a push: the end of the log after its record. For a repeat of a push: the end of the
         log when the repeat came, since the first copy may still wait for the replica.
         """
-        return self.may_serve(now=now) and end <= self.safe
+        return self.may_serve(now=now) and end <= self.high_watermark
 
     @property
     def keep_from(self) -> int:
         """Records from here on must stay in the log, whatever snapshots there are."""
-        return self.acked if self.counted else self.end
+        return self.match_lsn if self.in_sync_candidate else self.end
 
-    def wish(self, *, now: float) -> Request:
+    def wish(self, *, now: float) -> LeaseRequest:
         """What it would ask the witness now."""
-        ask, peer = Ask.TAKE, 0
-        if self.role is Role.PRIMARY:
-            ask = Ask.RENEW
+        ask, peer = LeaseVerb.TAKE, 0
+        if self.role is ReplicaRole.PRIMARY:
+            ask = LeaseVerb.RENEW
             if self.is_removing:
-                ask, peer = Ask.REMOVE, self.counted
+                ask, peer = LeaseVerb.REMOVE, self.in_sync_candidate
             elif self.wants_to_add():
-                ask, peer = Ask.ADD, self.counted
-        return Request(
+                ask, peer = LeaseVerb.ADD, self.in_sync_candidate
+        return LeaseRequest(
             ask, self.server, self.epoch, self.register.version, now, peer, self.endpoint,
             self.is_first,
         )  # fmt: skip
 
     def wants_to_add(self) -> bool:
-        """Whether the counted replica has all that was acknowledged, and may be put in sync."""
-        is_new = self.counted != 0 and self.counted not in self.register.in_sync
-        return is_new and self.counted == self.peer and self.acked >= self.safe
+        """Whether the in-sync candidate has all that was acknowledged, and may be put in sync."""
+        is_new = self.in_sync_candidate != 0 and self.in_sync_candidate not in self.register.in_sync
+        return (
+            is_new and self.in_sync_candidate == self.peer and self.match_lsn >= self.high_watermark
+        )
 
     # ------------------------------------------------------------------------------ its clock
 
@@ -259,39 +280,39 @@ class Member:
         """To be called every 0.1 s or so."""
         if self.is_replica_silent(now=now):
             return self.lost(self.session, now=now)
-        hurried = self.role is Role.REPLICA or self.is_removing or self.wants_to_add()
+        hurried = self.role is ReplicaRole.REPLICA or self.is_removing or self.wants_to_add()
         pause = self.timing.retry_seconds if hurried else self.timing.renew_seconds
         if now < self.asked_at + pause:
             return self, []
         after, actions = self.seek(now=now)
         endpoint = self.register.endpoint
-        is_alone = self.role is Role.REPLICA and self.stage is Stage.ALONE
+        is_alone = self.role is ReplicaRole.REPLICA and self.stage is Stage.ALONE
         if is_alone and endpoint and self.register.holder != self.server:
-            actions.append(Connect(endpoint))
+            actions.append(ConnectToPrimary(endpoint))
         return after, actions
 
     def seek(self: M, *, now: float) -> tuple[M, list[Action]]:
         """Asks the witness, whatever was asked before."""
         request = self.wish(now=now)
-        since = request.version if request.ask is Ask.ADD else self.counted_since
-        return replace(self, asked_at=now, counted_since=since), [Seek(request)]
+        since = request.version if request.ask is LeaseVerb.ADD else self.candidate_since
+        return replace(self, asked_at=now, candidate_since=since), [AskWitness(request)]
 
     def is_replica_silent(self, *, now: float) -> bool:
-        """Whether the counted replica owes an acknowledgement for too long."""
-        owes = self.peer != 0 and self.peer == self.counted and self.acked < self.end
+        """Whether the in-sync candidate owes an acknowledgement for too long."""
+        owes = self.peer != 0 and self.peer == self.in_sync_candidate and self.match_lsn < self.end
         return owes and now > self.heard_at + self.timing.silence_seconds
 
     # ---------------------------------------------------------------------------- the witness
 
-    def replied(self: M, reply: Reply, *, now: float) -> tuple[M, list[Action]]:
+    def replied(self: M, reply: LeaseReply, *, now: float) -> tuple[M, list[Action]]:
         """The witness answered. Late and repeated answers are harmless."""
         seen = reply.register
-        is_mine = reply.ask is Ask.TAKE and reply.granted and seen.holder == self.server
-        if self.role is Role.REPLICA and is_mine and seen.epoch > self.epoch:
+        is_mine = reply.ask is LeaseVerb.TAKE and reply.granted and seen.holder == self.server
+        if self.role is ReplicaRole.REPLICA and is_mine and seen.epoch > self.epoch:
             return self._promoted(reply)
         newer = seen.version > self.register.version
         register = seen if newer else self.register
-        if self.role is Role.PRIMARY:
+        if self.role is ReplicaRole.PRIMARY:
             if seen.epoch > self.epoch:  # PRIMARY -> REPLICA
                 return replace(self, register=register)._deposed(seen.epoch)
             until = self.held_until
@@ -304,84 +325,92 @@ class Member:
         # A primary of an older epoch is no longer listened to.
         return replace(self, register=register, epoch=seen.epoch, stage=Stage.ALONE), []
 
-    def _promoted(self: M, reply: Reply) -> tuple[M, list[Action]]:
+    def _promoted(self: M, reply: LeaseReply) -> tuple[M, list[Action]]:
         """REPLICA -> PRIMARY: whatever its log has is the log."""
         assert len(self.history) < HISTORY_MAX
         epoch = reply.register.epoch
         after = replace(
-            self, role=Role.PRIMARY, stage=Stage.ALONE, epoch=epoch, register=reply.register,
-            history=(*self.history, (epoch, self.end)), safe=self.end,
+            self, role=ReplicaRole.PRIMARY, stage=Stage.ALONE, epoch=epoch, register=reply.register,
+            history=(*self.history, (epoch, self.end)), high_watermark=self.end,
             held_until=reply.sent + self.timing.held_seconds,
         )  # fmt: skip
-        return after, [Begin(epoch)]
+        return after, [BeginTerm(epoch)]
 
     def _deposed(self: M, epoch: int) -> tuple[M, list[Action]]:
         after = replace(
-            self, role=Role.REPLICA, stage=Stage.ALONE, epoch=epoch, held_until=float("-inf"),
-            peer=0, **NOT_COUNTED,
+            self, role=ReplicaRole.REPLICA, stage=Stage.ALONE, epoch=epoch,
+            held_until=float("-inf"), peer=0, **NO_CANDIDATE,
         )  # fmt: skip
         is_known = self.register.epoch == epoch
         return after, [Deposed(epoch, self.register.endpoint if is_known else "")]
 
     def _settled(self: M) -> M:
-        """Drops the counted replica once no request under way can put it, or keep it, in sync."""
-        is_out = self.counted not in self.register.in_sync
-        if self.is_removing and is_out and self.register.version > self.counted_since:
-            return replace(self, safe=self.end, **NOT_COUNTED)
+        """Drops the in-sync candidate once no request under way can put it, or keep it, in sync."""
+        is_out = self.in_sync_candidate not in self.register.in_sync
+        if self.is_removing and is_out and self.register.version > self.candidate_since:
+            return replace(self, high_watermark=self.end, **NO_CANDIDATE)
         return self
 
     def release(self: M, *, now: float) -> tuple[M, list[Action]]:
         """Gives the lease up before an orderly end, so that the replica takes over at once."""
-        if self.role is not Role.PRIMARY:
+        if self.role is not ReplicaRole.PRIMARY:
             return self, []
-        request = replace(self.wish(now=now), ask=Ask.RELEASE, peer=0)
+        request = replace(self.wish(now=now), ask=LeaseVerb.RELEASE, peer=0)
         after, actions = self._deposed(self.epoch)  # PRIMARY -> REPLICA, before the witness knows
-        return after, [*actions, Seek(request)]
+        return after, [*actions, AskWitness(request)]
 
     # ------------------------------------------------------------------------------- primary
 
     def appended(self: M, *, now: float) -> tuple[M, list[Action]]:
         """The primary logged one record at its end. Streaming reads it from the log."""
-        assert self.role is Role.PRIMARY
+        assert self.role is ReplicaRole.PRIMARY
         end = self.end + 1
-        heard_at = now if self.acked == self.end else self.heard_at
-        safe = end if self.counted == 0 else self.safe
-        return replace(self, end=end, safe=safe, heard_at=heard_at), []
+        heard_at = now if self.match_lsn == self.end else self.heard_at
+        high_watermark = end if self.in_sync_candidate == 0 else self.high_watermark
+        return replace(self, end=end, high_watermark=high_watermark, heard_at=heard_at), []
 
     def followed(self: M, message: Follow, *, first: int, now: float) -> tuple[M, list[Action]]:
         """A replica asks for the log. first: the oldest position that can be read from it."""
-        if message.epoch > self.epoch and self.role is Role.PRIMARY:
+        if message.epoch > self.epoch and self.role is ReplicaRole.PRIMARY:
             return self._deposed(message.epoch)
-        if self.role is not Role.PRIMARY:
-            return self, [Tell(Refuse(message.session, self.epoch))]
+        if self.role is not ReplicaRole.PRIMARY:
+            return self, [SendMessage(FollowRefused(message.session, self.epoch))]
         common = common_end(self.history, self.end, message.history, message.end)
         is_reset = common < first
         common = max(common, first)
         # One that comes again and again, and never gets further, is silent all the same.
-        owes = self.counted == message.server and self.acked < self.end
+        owes = self.in_sync_candidate == message.server and self.match_lsn < self.end
         heard_at = self.heard_at if owes else now
         after = replace(self, peer=message.server, session=message.session, heard_at=heard_at)
         actions: list[Action] = []
-        if self.counted not in (0, message.server):
+        if self.in_sync_candidate not in (0, message.server):
             after, actions = after._given_up(now=now)
         history = tuple(one for one in self.history if one[1] < common)
-        start = Start(message.session, self.epoch, common, history, is_reset)
-        return after, [Tell(start), *actions]
+        start = FollowAccepted(message.session, self.epoch, common, history, is_reset)
+        return after, [SendMessage(start), *actions]
 
     def acknowledged(self: M, message: Ack, *, now: float) -> tuple[M, list[Action]]:
         """The replica has everything below `message.end`."""
-        if self.role is not Role.PRIMARY or not self.is_current(message.session, message.epoch):
+        if self.role is not ReplicaRole.PRIMARY or not self.is_current(
+            message.session, message.epoch
+        ):
             return self, []
-        is_same = self.counted == message.server and message.end <= self.acked < self.end
+        is_same = (
+            self.in_sync_candidate == message.server and message.end <= self.match_lsn < self.end
+        )
         after = self if is_same else replace(self, heard_at=now)
-        if self.counted == 0 and message.end + self.near >= self.end:
+        if self.in_sync_candidate == 0 and message.end + self.max_lag >= self.end:
             # From here on acknowledgements wait for it; those given before are below `safe`.
-            after = replace(after, counted=message.server, counted_since=-1, acked=message.end)
-        elif self.counted != message.server:
+            after = replace(
+                after, in_sync_candidate=message.server, candidate_since=-1, match_lsn=message.end
+            )
+        elif self.in_sync_candidate != message.server:
             return after, []
-        acked = max(after.acked, message.end)
-        after = replace(after, acked=acked, safe=max(after.safe, acked))
-        if after.wants_to_add() and after.counted_since < after.register.version:
+        match_lsn = max(after.match_lsn, message.end)
+        after = replace(
+            after, match_lsn=match_lsn, high_watermark=max(after.high_watermark, match_lsn)
+        )
+        if after.wants_to_add() and after.candidate_since < after.register.version:
             return after.seek(now=now)
         return after, []
 
@@ -389,27 +418,29 @@ class Member:
         """The connection of a session ended, or the replica is silent on it."""
         if session != self.session:
             return self, []
-        if self.role is Role.REPLICA:
+        if self.role is ReplicaRole.REPLICA:
             return replace(self, stage=Stage.ALONE), []
         after = replace(self, peer=0)
-        return after._given_up(now=now) if after.counted else (after, [])
+        return after._given_up(now=now) if after.in_sync_candidate else (after, [])
 
     def _given_up(self: M, *, now: float) -> tuple[M, list[Action]]:
-        """The counted replica is asked out of sync; until that is granted, nothing changes."""
-        if self.counted_since < 0 and self.counted not in self.register.in_sync:
-            return replace(self, safe=self.end, **NOT_COUNTED), []  # never asked in
+        """The in-sync candidate is asked out of sync; until that is granted, nothing changes."""
+        if self.candidate_since < 0 and self.in_sync_candidate not in self.register.in_sync:
+            return replace(self, high_watermark=self.end, **NO_CANDIDATE), []  # never asked in
         return replace(self, is_removing=True).seek(now=now)
 
     # ------------------------------------------------------------------------------- replica
 
     def connected(self: M, session: int) -> tuple[M, list[Action]]:
         """A connection to the primary is open. session: never used before, by this log."""
-        if self.role is not Role.REPLICA:
+        if self.role is not ReplicaRole.REPLICA:
             return self, []
         after = replace(self, session=session, stage=Stage.ASKED)
-        return after, [Tell(Follow(self.server, session, self.epoch, self.end, self.history))]
+        return after, [
+            SendMessage(Follow(self.server, session, self.epoch, self.end, self.history))
+        ]
 
-    def started(self: M, message: Start) -> tuple[M, list[Action]]:
+    def started(self: M, message: FollowAccepted) -> tuple[M, list[Action]]:
         """The primary says from where its log continues this one.
 
         Raises:
@@ -418,11 +449,13 @@ class Member:
         if self.stage is not Stage.ASKED or message.session != self.session:
             return self, []
         if self.is_older(message.epoch):
-            return replace(self, stage=Stage.ALONE), [Tell(Refuse(message.session, self.epoch))]
-        if message.common < self.safe:
+            return replace(self, stage=Stage.ALONE), [
+                SendMessage(FollowRefused(message.session, self.epoch))
+            ]
+        if message.common < self.high_watermark:
             raise PaddockError(
                 f"the primary's log joins this one at record {message.common}, but this server "
-                f"acknowledged up to {self.safe}",
+                f"acknowledged up to {self.high_watermark}",
                 hint="the primary lacks acknowledged pushes: keep both data directories",
             )
         actions: list[Action] = []
@@ -434,29 +467,29 @@ class Member:
             self, stage=Stage.FOLLOWING, epoch=message.epoch, end=message.common,
             history=message.history,
         )  # fmt: skip
-        return after, [*actions, Tell(after._ack())]
+        return after, [*actions, SendMessage(after._ack())]
 
     def stored(self: M, message: Append) -> tuple[M, list[Action]]:
         """A record from the primary."""
         if self.is_older(message.epoch):
-            return self, [Tell(Refuse(message.session, self.epoch))]
+            return self, [SendMessage(FollowRefused(message.session, self.epoch))]
         if self.stage is not Stage.FOLLOWING or not self.is_current(message.session, message.epoch):
             return self, []
         if message.position > self.end:  # FOLLOWING -> ALONE
             return replace(self, stage=Stage.ALONE), []
         if message.position < self.end:
-            return self, [Tell(self._ack())]
+            return self, [SendMessage(self._ack())]
         history = self.history
         if message.begins:
             history = (*history, (message.begins, message.position))
         after = replace(self, end=message.position + 1, history=history)
-        return after, [Store(message.position, message.record), Tell(after._ack())]
+        return after, [StoreRecord(message.position, message.record), SendMessage(after._ack())]
 
-    def refused(self: M, message: Refuse) -> tuple[M, list[Action]]:
+    def refused(self: M, message: FollowRefused) -> tuple[M, list[Action]]:
         """The other side knows a newer epoch, or is no primary."""
         if message.session != self.session:
             return self, []
-        if self.role is Role.PRIMARY:
+        if self.role is ReplicaRole.PRIMARY:
             return self._deposed(message.epoch) if message.epoch > self.epoch else (self, [])
         return replace(self, stage=Stage.ALONE), []
 
@@ -477,7 +510,7 @@ class Member:
 def recovered(member: M, *, end: int, history: History) -> M:
     """A server's member after its log was read: a replica, whatever it was before.
 
-    >>> recovered(Member(7), end=4, history=((1, 0), (3, 2))).epoch
+    >>> recovered(ReplicaState(7), end=4, history=((1, 0), (3, 2))).epoch
     3
     """
     return replace(member, end=end, history=history, epoch=history[-1][0] if history else 0)

@@ -1,7 +1,7 @@
-"""What goes into the chief (events) and comes out of it (records and replies). No I/O here.
+"""What goes into the coordinator (events) and comes out of it (records and replies). No I/O here.
 
-An event is what a trainer or the clock says. A record changes the chief's durable state: it is
-logged, then applied. A reply goes to one trainer and leaves nothing behind.
+An event is what a trainer or the clock says. A record changes the coordinator's durable state: it
+is logged, then applied. A reply goes to one trainer and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STRATEGIES: tuple[Strategy, ...] = ("sync", "half_async", "async", "geo", "stale
 CLOCKED = ("sync", "staleness")
 SILENCES = ("fail", "rescale")
 # (trainer, incarnation)
-Member = tuple[int, int]
+GroupMember = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class GroupRules:
     """How a job's trainers wait for one another.
 
     staleness: N of strategy "staleness": no trainer is more than N steps before the slowest.
@@ -42,10 +42,10 @@ class Rules:
     on_silence: str = "fail"
 
 
-def check_rules(rules: Rules) -> list[Problem]:
+def check_rules(rules: GroupRules) -> list[Problem]:
     """What is wrong with the rules.
 
-    >>> [p.message for p in check_rules(Rules("sync", trainers=0))]
+    >>> [p.message for p in check_rules(GroupRules("sync", trainers=0))]
     ['trainers is 0']
     """
     strategy, silent, gather = rules.strategy, rules.silent_seconds, rules.gather_seconds
@@ -70,7 +70,7 @@ def check_rules(rules: Rules) -> list[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class Incarnation:
     """A trainer's process: all that is said by it, of it or to it begins with this."""
 
     trainer: int
@@ -81,24 +81,25 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Join(Life):
-    """A trainer wants to take part. Answered (Welcome, Refuse) at once or at a step boundary."""
+class JoinRequest(Incarnation):
+    """A trainer wants to take part. Answered (JoinAccepted, Refuse) at once or at a step
+    boundary."""
 
 
 @dataclass(frozen=True, slots=True)
-class Leave(Life):
+class LeaveRequest(Incarnation):
     """A trainer takes no further part; or the connection of an unanswered Join has closed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Arrive(Life):
+class Arrive(Incarnation):
     """Every push of `step` has been acknowledged by every server."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Reach(Life):
+class Reach(Incarnation):
     """The trainer waits at a barrier. step: those it has done. turn: its own count, by name.
 
     is_fresh: this life has done no batch yet. seconds: how long it wants to wait; 0 has no limit.
@@ -114,12 +115,12 @@ class Reach(Life):
 
 
 @dataclass(frozen=True, slots=True)
-class Gone(Life):
+class ConnectionLost(Incarnation):
     """The connection over which the trainer waited at a barrier has closed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Life):
+class Heard(Incarnation):
     """A sign of life: any frame of the trainer."""
 
 
@@ -135,42 +136,42 @@ class Tick:
     """Time passes; at least TICKS_PER_DEADLINE times in silent_seconds."""
 
 
-Event = Join | Leave | Arrive | Reach | Gone | Heard | Hold | Tick
+Event = JoinRequest | LeaveRequest | Arrive | Reach | ConnectionLost | Heard | Hold | Tick
 
 # ----------------------------------------------------------------------------------------- records
 
 
 @dataclass(frozen=True, slots=True)
-class Joined(Life):
+class MemberJoined(Incarnation):
     """The trainer is a member; its first step is step + 1. Fences its older incarnations."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Left(Life):
+class MemberLeft(Incarnation):
     """The trainer is no member after `step`."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
-class Expelled(Life):
+class MemberExpelled(Incarnation):
     """The trainer is no member; it comes back with a new incarnation, or not at all."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class StepCommitted:
     """The step is what these members contributed. members: in the order of their numbers."""
 
     step: int
-    members: tuple[Member, ...]
+    members: tuple[GroupMember, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class BarrierOpened:
     """Every member has reached the barrier, for the `turn`-th time. A record, for some may have
     gone on. passed: trainer, incarnation, and its own turn."""
 
@@ -180,18 +181,18 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class GroupBegan:
     """Those who have come begin, without the others."""
 
 
-Record = Joined | Left | Expelled | Committed | Opened | Began
+Record = MemberJoined | MemberLeft | MemberExpelled | StepCommitted | BarrierOpened | GroupBegan
 RECORDS: dict[int, type[Record]] = {
-    Op.JOIN: Joined,
-    Op.LEAVE: Left,
-    Op.EXPEL: Expelled,
-    Op.COMMIT: Committed,
-    Op.OPEN: Opened,
-    Op.BEGIN: Began,
+    Op.JOIN: MemberJoined,
+    Op.LEAVE: MemberLeft,
+    Op.EXPEL: MemberExpelled,
+    Op.COMMIT: StepCommitted,
+    Op.OPEN: BarrierOpened,
+    Op.BEGIN: GroupBegan,
 }
 _OPS = {kind: Op(op) for op, kind in RECORDS.items()}
 
@@ -199,7 +200,7 @@ _OPS = {kind: Op(op) for op, kind in RECORDS.items()}
 def record_to_json(record: Record) -> tuple[Op, dict[str, Any]]:
     """The op of the record's frame, and its body.
 
-    >>> record_to_json(Committed(3, ((0, 17), (1, 18))))
+    >>> record_to_json(StepCommitted(3, ((0, 17), (1, 18))))
     (<Op.COMMIT: 37>, {'step': 3, 'members': ((0, 17), (1, 18))})
     """
     return _OPS[type(record)], asdict(record)
@@ -215,23 +216,23 @@ def record_from_json(op: int, data: dict[str, Any]) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome(Life):
+class JoinAccepted(Incarnation):
     """Answers Join. step: the last one done. commit: sync: to be relayed to the other servers."""
 
     step: int
-    commit: Committed | None = None
+    commit: StepCommitted | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Release(Life):
+class Release(Incarnation):
     """Answers Arrive and Reach. commit: sync: relayed to the other servers before the next pull."""
 
     step: int
-    commit: Committed | None = None
+    commit: StepCommitted | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse(Life):
+class RequestRefused(Incarnation):
     """Answers Join, Leave, Arrive or Reach with a no."""
 
     code: Code
@@ -245,5 +246,5 @@ class Fail:
     reason: str
 
 
-Reply = Welcome | Release | Refuse | Fail
+Reply = JoinAccepted | Release | RequestRefused | Fail
 Output = Record | Reply

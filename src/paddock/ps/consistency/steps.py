@@ -1,43 +1,44 @@
-"""The chief: who takes part, and when a trainer may go on. Pure; the time is an input.
+"""The coordinator: who takes part, and when a trainer may go on. Pure; the time is an input.
 
 `handle` takes an event and changes nothing durable: it returns replies, and records to be
 logged. `apply` takes a logged record; it is all of the durable state (`to_json`), and what it
 returns is treated like what `handle` returns, except in recovery, where it is dropped and
 `forget` is called at the end. `carry_out` is that loop.
 
-    event     of                        when                             output
-    -------   -----------------------   ------------------------------   ---------------------------
-    Join      a member, same life       any                              Welcome again
-    Join      a member, newer life      at once (its step starts anew)   Joined
-    Join      a newcomer                fewer members than needed        Joined
-    Join      a newcomer                otherwise                        Joined, after a Committed
-    Join      an older or expelled life any                              Refuse
-    Leave     a member                  any; after its arrived step      Left
-    Arrive    a member                  its step is the next one         none until all have arrived
-    Arrive    a member                  all have arrived                 Committed
-    Arrive    of a committed step       any                              Release with its members
-    Arrive    no member                 any                              Refuse
-    Reach     a member                  the others do not wait there     none until all do
-    Reach     a member                  all wait at this barrier         Opened
-    Reach     a life that came late     the others are past it           Release
-    Reach     answered before           any                              Release
-    Gone      who waits at a barrier    any                              it does not wait there
-    Hold                                no step is done until it ends    perhaps Committed then
-    Tick                                a member is silent: "fail"       Fail, Refuse to who waits
-    Tick                                a member is silent: "rescale"    Expelled
-    Tick                                too few have come: "fail"        Fail, Refuse to who waits
-    Tick                                too few have come: "rescale"     Began
-    Tick                                who waits has set a limit        Refuse
-    Tick                                all wait, for one another        Fail, Refuse to who waits
+    event           of                        when                             output
+    --------------  ------------------------  -------------------------------  --------------------
+    JoinRequest     a member, same life       any                              JoinAccepted again
+    JoinRequest     a member, newer life      at once (its step starts anew)   MemberJoined
+    JoinRequest     a newcomer                fewer members than needed        MemberJoined
+    JoinRequest     a newcomer                otherwise                        MemberJoined, after a
+                                                                               StepCommitted
+    JoinRequest     an older or expelled one  any                              RequestRefused
+    LeaveRequest    a member                  any; after its arrived step      MemberLeft
+    Arrive          a member                  its step is the next one         none until all have
+    Arrive          a member                  all have arrived                 StepCommitted
+    Arrive          of a committed step       any                              Release, its members
+    Arrive          no member                 any                              RequestRefused
+    Reach           a member                  the others do not wait there     none until all do
+    Reach           a member                  all wait at this barrier         BarrierOpened
+    Reach           a life that came late     the others are past it           Release
+    Reach           answered before           any                              Release
+    ConnectionLost  who waits at a barrier    any                              it waits no more
+    Hold                                      no step is done until it ends    perhaps StepCommitted
+    Tick                                      a member is silent: "fail"       Fail, RequestRefused
+    Tick                                      a member is silent: "rescale"    MemberExpelled
+    Tick                                      too few have come: "fail"        Fail, RequestRefused
+    Tick                                      too few have come: "rescale"     GroupBegan
+    Tick                                      who waits has set a limit        RequestRefused
+    Tick                                      all wait, for one another        Fail, RequestRefused
 
-    record      effect                                                output
-    ---------   ---------------------------------------------------   -----------------------------
-    Joined      a member, older lives are fenced                      Welcome
-    Left        no member, now or after its step                      perhaps Committed or Release
-    Expelled    no member, what it gave to the open step is void      perhaps Committed or Release
-    Committed   the step is done                                      Release to all, then Joined
-    Opened      these have passed the barrier                         Release to them
-    Began       the job goes on as if enough had come                 what has waited for them
+    record          effect                                           output
+    --------------  -----------------------------------------------  ------------------------------
+    MemberJoined    a member, older lives are fenced                 JoinAccepted
+    MemberLeft      no member, now or after its step                 perhaps StepCommitted, Release
+    MemberExpelled  no member; its part of the open step is void     perhaps StepCommitted, Release
+    StepCommitted   the step is done                                 Release, then MemberJoined
+    BarrierOpened   these have passed the barrier                    Release to them
+    GroupBegan      the job goes on as if enough had come            what has waited for them
 
 A life that came late (barriers.py) calls the barriers at the start of the program again. It passes
 them when nobody else can come: at once where trainers count no steps, else as soon as everybody
@@ -63,52 +64,52 @@ from typing import TYPE_CHECKING, Any
 from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
 from paddock.ps.consistency.step_words import (
     Arrive,
-    Began,
-    Committed,
+    BarrierOpened,
+    ConnectionLost,
     Event,
-    Expelled,
     Fail,
-    Gone,
+    GroupBegan,
+    GroupRules,
     Heard,
     Hold,
-    Join,
-    Joined,
-    Leave,
-    Left,
-    Opened,
+    JoinAccepted,
+    JoinRequest,
+    LeaveRequest,
+    MemberExpelled,
+    MemberJoined,
+    MemberLeft,
     Output,
     Reach,
     Record,
-    Refuse,
     Release,
     Reply,
-    Rules,
-    Welcome,
+    RequestRefused,
+    StepCommitted,
 )
-from paddock.ps.consistency.waits import NOBODY, Enrolled, Kept, Waits
+from paddock.ps.consistency.waits import NOBODY, DurableGroupState, Enrolled, GroupWaits
 from paddock.ps.wire.values import to_json, value_from
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Committed steps whose members are kept for repeats. A member is never more than one behind.
+# StepCommitted steps whose members are kept for repeats. A member is never more than one behind.
 HISTORY = 16
 
 
-class Chief(Waits):
+class GroupState(GroupWaits):
     """The state machine of the server that decides.
 
-    >>> chief = Chief(Rules("sync", trainers=1))
-    >>> list(carry_out(chief.handle(Join(0, 7), 0.0), chief.apply))
-    [Welcome(trainer=0, incarnation=7, step=0, commit=None)]
-    >>> chief.handle(Arrive(0, 7, 1), 0.0)
-    [Committed(step=1, members=((0, 7),))]
+    >>> group = GroupState(GroupRules("sync", trainers=1))
+    >>> list(carry_out(group.handle(JoinRequest(0, 7), 0.0), group.apply))
+    [JoinAccepted(trainer=0, incarnation=7, step=0, commit=None)]
+    >>> group.handle(Arrive(0, 7, 1), 0.0)
+    [StepCommitted(step=1, members=((0, 7),))]
     """
 
     # ----------------------------------------------------------------------------- what is known
 
     @property
-    def last_commit(self) -> Committed | None:
+    def last_commit(self) -> StepCommitted | None:
         """The newest step done under sync."""
         return self._history[-1] if self._history else None
 
@@ -162,9 +163,9 @@ class Chief(Waits):
 
     def handle(self, event: Event, now: float) -> list[Output]:
         """What the event leads to. now: seconds of a clock that does not go back."""
-        if isinstance(event, Join):
+        if isinstance(event, JoinRequest):
             return self._join(event, now)
-        if isinstance(event, Leave):
+        if isinstance(event, LeaveRequest):
             return self._leave(event)
         if isinstance(event, Arrive):
             self._hear(event.trainer, event.incarnation, now)
@@ -172,7 +173,7 @@ class Chief(Waits):
         if isinstance(event, Reach):
             self._hear(event.trainer, event.incarnation, now)
             return self._reach(event, now)
-        if isinstance(event, Gone):
+        if isinstance(event, ConnectionLost):
             reach = self.barriers.waiting.get(event.trainer)
             if reach is not None and reach.incarnation == event.incarnation:
                 del self.barriers.waiting[event.trainer]  # It asks again, or is dead.
@@ -185,7 +186,7 @@ class Chief(Waits):
             return self._settle()
         return self._tick(now)
 
-    def _join(self, event: Join, now: float) -> list[Output]:
+    def _join(self, event: JoinRequest, now: float) -> list[Output]:
         trainer, incarnation = event.trainer, event.incarnation
         member = self._members.get(trainer)
         if member is not None and member.incarnation == incarnation and member.leaving is None:
@@ -201,14 +202,14 @@ class Chief(Waits):
                 reason = (
                     f"the job has its {self.rules.trainers} trainers; trainer {trainer} is one more"
                 )
-                return [Refuse(trainer, incarnation, "usage", reason)]
+                return [RequestRefused(trainer, incarnation, "usage", reason)]
         older = self._asking.get(trainer, incarnation)
         self._asking[trainer] = incarnation
         self._silent.pop(trainer, None)
         superseded = [fenced(trainer, older)] if older < incarnation else []
         return [*superseded, *self._settle()]
 
-    def _leave(self, event: Leave) -> list[Output]:
+    def _leave(self, event: LeaveRequest) -> list[Output]:
         trainer = event.trainer
         if self._asking.get(trainer) == event.incarnation:
             del self._asking[trainer]
@@ -216,7 +217,9 @@ class Chief(Waits):
         if member is None or member.incarnation != event.incarnation or member.leaving is not None:
             return []  # It has left already.
         step = self._clock(trainer)
-        return [Left(trainer, event.incarnation, max(step, self.step) if self._is_sync else step)]
+        return [
+            MemberLeft(trainer, event.incarnation, max(step, self.step) if self._is_sync else step)
+        ]
 
     def _arrive(self, event: Arrive) -> list[Output]:
         trainer, incarnation, step = event.trainer, event.incarnation, event.step
@@ -227,7 +230,7 @@ class Chief(Waits):
         no = self._objection(trainer, incarnation, joining=False)
         if no is None and self._is_sync and step != self.step + 1:
             reason = f"trainer {trainer} arrives at step {step}; the next one is {self.step + 1}"
-            no = Refuse(trainer, incarnation, "usage", reason)
+            no = RequestRefused(trainer, incarnation, "usage", reason)
         if no is not None:
             return [no]
         self._clocks[trainer] = max(step, self._clocks.get(trainer, 0))
@@ -240,7 +243,7 @@ class Chief(Waits):
         no = self._objection(trainer, incarnation, joining=False)
         if no is None and self.barriers.is_one_too_many(event.name):
             reason = f"barrier {event.name!r}: there are {BARRIERS_MAX} names already"
-            no = Refuse(trainer, incarnation, "usage", reason)
+            no = RequestRefused(trainer, incarnation, "usage", reason)
         if no is not None:
             return [no]
         if self.barriers.has_passed(event):
@@ -253,7 +256,7 @@ class Chief(Waits):
             self._clocks[trainer] = max(event.step, self._clocks.get(trainer, 0))
         return self._settle()
 
-    def _objection(self, trainer: int, incarnation: int, *, joining: bool) -> Refuse | None:
+    def _objection(self, trainer: int, incarnation: int, *, joining: bool) -> RequestRefused | None:
         """Why this life of the trainer is refused; None when it is not."""
         newest, ended = self._known.get(trainer, (-1, ""))
         newest = max(newest, self._asking.get(trainer, -1))
@@ -264,23 +267,23 @@ class Chief(Waits):
             ended = ended or "is leaving"
         if incarnation == newest and ended:
             reason = f"trainer {trainer} {ended}; it can join again as a new process"
-            return Refuse(trainer, incarnation, "expelled", reason)
+            return RequestRefused(trainer, incarnation, "expelled", reason)
         if not joining and (member is None or member.incarnation != incarnation):
             reason = f"trainer {trainer} has not joined"
-            return Refuse(trainer, incarnation, "usage", reason)
+            return RequestRefused(trainer, incarnation, "usage", reason)
         if not joining and self._silent:
-            return Refuse(trainer, incarnation, "failed", self.failure)
+            return RequestRefused(trainer, incarnation, "failed", self.failure)
         return None
 
     # ----------------------------------------------------------------------------------- records
 
     def apply(self, record: Record) -> list[Output]:
         """Carry out a logged record; one that is applied already changes nothing."""
-        if isinstance(record, Joined):
+        if isinstance(record, MemberJoined):
             return self._joined(record) + self._settle()
-        if isinstance(record, Committed):
+        if isinstance(record, StepCommitted):
             return self._committed(record) + self._settle()
-        if isinstance(record, Opened):
+        if isinstance(record, BarrierOpened):
             self.barriers.apply(record)
             there = [trainer for trainer, _, _ in record.passed if trainer in self._members]
             highest = max(map(self._level, there), default=0)
@@ -288,13 +291,13 @@ class Chief(Waits):
                 self._leads[trainer] = highest - self._clock(trainer)
                 self._seen.pop(trainer, None)  # Its time starts at the next tick.
             return [Release(t, life, self.step) for t, life, _ in record.passed] + self._settle()
-        if isinstance(record, Began):
+        if isinstance(record, GroupBegan):
             self.is_started = True
             return self._settle()
         member = self._members.get(record.trainer)
         if member is None or member.incarnation != record.incarnation:
             return []
-        if isinstance(record, Expelled):
+        if isinstance(record, MemberExpelled):
             self._remove(record.trainer, f"was expelled ({record.reason})")
         elif self._is_sync and record.step > self.step:
             self._members[record.trainer] = replace(member, leaving=record.step)
@@ -304,7 +307,7 @@ class Chief(Waits):
             self._remove(record.trainer, "has left")
         return self._settle()
 
-    def _joined(self, record: Joined) -> list[Output]:
+    def _joined(self, record: MemberJoined) -> list[Output]:
         trainer = record.trainer
         outputs: list[Output] = []
         if record.incarnation > self._known.get(trainer, (-1, ""))[0]:
@@ -323,7 +326,7 @@ class Chief(Waits):
         is_it = member is not None and member.incarnation == record.incarnation
         return [*outputs, self._welcome(trainer)] if is_it else outputs
 
-    def _committed(self, record: Committed) -> list[Output]:
+    def _committed(self, record: StepCommitted) -> list[Output]:
         if record.step <= self.step:
             return []
         self.step = record.step
@@ -359,7 +362,7 @@ class Chief(Waits):
         if opened is not None:
             return [opened]
         if self._is_sync and self._is_complete():
-            return [Committed(self.step + 1, self.members)]
+            return [StepCommitted(self.step + 1, self.members)]
         if self._is_sync:
             found = self._admit(only_lives=self.is_started)
         else:
@@ -393,13 +396,13 @@ class Chief(Waits):
             if step is None or (is_newcomer and (only_lives or count >= self.rules.trainers)):
                 continue
             count += is_newcomer
-            outputs.append(Joined(trainer, self._asking.pop(trainer), step))
+            outputs.append(MemberJoined(trainer, self._asking.pop(trainer), step))
         return outputs
 
     def _first_clock(self, trainer: int) -> int | None:
         """The step after which a joining trainer starts; None while that cannot be known.
 
-        After a restart of the chief nobody's clock is known. A newcomer at an old clock would
+        After a restart of the coordinator nobody's clock is known. A newcomer at an old clock would
         hold up the others until it had caught up: so the first Arrive of a member is waited for.
         """
         if self.rules.strategy != "staleness" or not self.is_started:
@@ -423,10 +426,10 @@ class Chief(Waits):
                 outputs.append(Release(trainer, self._members[trainer].incarnation, step))
         return outputs
 
-    def _welcome(self, trainer: int) -> Welcome:
+    def _welcome(self, trainer: int) -> JoinAccepted:
         member = self._members[trainer]
         step = self.step if self._is_sync else self._clock(trainer)
-        return Welcome(trainer, member.incarnation, step, self.last_commit)
+        return JoinAccepted(trainer, member.incarnation, step, self.last_commit)
 
     # ------------------------------------------------------------------------ restart, snapshots
 
@@ -435,17 +438,17 @@ class Chief(Waits):
         return to_json(self)
 
     @classmethod
-    def from_json(cls, rules: Rules, data: dict[str, Any]) -> Chief:
-        """The chief that to_json gave, with nothing volatile."""
-        chief = cls(rules)
-        vars(chief).update(vars(value_from(Kept, data)))
-        return chief
+    def from_json(cls, rules: GroupRules, data: dict[str, Any]) -> GroupState:
+        """The coordinator that to_json gave, with nothing volatile."""
+        group = cls(rules)
+        vars(group).update(vars(value_from(DurableGroupState, data)))
+        return group
 
 
-def fenced(trainer: int, incarnation: int) -> Refuse:
+def fenced(trainer: int, incarnation: int) -> RequestRefused:
     """What a process hears after a newer one of the same trainer has joined."""
     reason = f"trainer {trainer} was started anew; this process is an older one"
-    return Refuse(trainer, incarnation, "fenced", reason)
+    return RequestRefused(trainer, incarnation, "fenced", reason)
 
 
 def carry_out(outputs: list[Output], write: Callable[[Record], list[Output]]) -> Iterator[Reply]:
@@ -458,7 +461,7 @@ def carry_out(outputs: list[Output], write: Callable[[Record], list[Output]]) ->
     queue = deque(outputs)
     while queue:
         output = queue.popleft()
-        if isinstance(output, (Welcome, Release, Refuse, Fail)):
+        if isinstance(output, (JoinAccepted, Release, RequestRefused, Fail)):
             yield output
         else:
             queue.extend(write(output))

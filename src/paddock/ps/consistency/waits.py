@@ -1,6 +1,7 @@
 """Who takes part and who waits, and the ends that time puts to a wait. Pure; steps.py builds on it.
 
-Volatile, but for the members: trainers say again what they wait for after a restart of the chief.
+Volatile, but for the members: trainers say again what they wait for after a restart of the
+coordinator.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ from typing import TYPE_CHECKING
 from paddock.ps.consistency.barriers import Barriers
 from paddock.ps.consistency.step_words import (
     CLOCKED,
-    Began,
-    Committed,
-    Expelled,
     Fail,
-    Member,
+    GroupBegan,
+    GroupMember,
+    GroupRules,
+    MemberExpelled,
     Output,
-    Refuse,
-    Rules,
+    RequestRefused,
+    StepCommitted,
 )
 
 if TYPE_CHECKING:
     from paddock.ps.wire.errors import Code
 
-# A chief that got fewer ticks was itself stopped, and blames nobody for that time.
+# A coordinator that got fewer ticks was itself stopped, and blames nobody for that time.
 TICKS_PER_DEADLINE = 4
 # For so long everybody must have waited, in ticks of at most a second, before they are told.
 STUCK_SECONDS = 3.0
@@ -43,8 +44,8 @@ class Enrolled:
 
 
 @dataclass(eq=False)
-class Kept:
-    """All that is durable of the chief: changed by apply alone.
+class DurableGroupState:
+    """All that is durable of the coordinator: changed by apply alone.
 
     is_started: as many have come as are waited for, and not all have left.
     """
@@ -54,14 +55,14 @@ class Kept:
     _members: dict[int, Enrolled] = field(default_factory=dict)
     # Of each trainer: its newest incarnation, and how it ended.
     _known: dict[int, tuple[int, str]] = field(default_factory=dict)
-    _history: list[Committed] = field(default_factory=list)
+    _history: list[StepCommitted] = field(default_factory=list)
     barriers: Barriers = field(default_factory=Barriers)  # Who waits there is volatile.
 
 
-class Waits(Kept):
+class GroupWaits(DurableGroupState):
     """The members, what each waits for, and since when nothing was heard of it."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: GroupRules) -> None:
         super().__init__()
         self.rules = rules
         self.forget()
@@ -82,7 +83,7 @@ class Waits(Kept):
         self._held_until: float | None = None
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[GroupMember, ...]:
         """Who takes part now, by number."""
         return tuple((t, m.incarnation) for t, m in sorted(self._members.items()))
 
@@ -156,7 +157,7 @@ class Waits(Kept):
             elif now - self._seen.setdefault(trainer, now) > limit and trainer not in self._silent:
                 reason = f"silent for {limit:g} s"
                 if self.rules.on_silence == "rescale":
-                    outputs.append(Expelled(trainer, member.incarnation, reason))
+                    outputs.append(MemberExpelled(trainer, member.incarnation, reason))
                 else:
                     self._silent[trainer] = f"trainer {trainer} was {reason}"
                     outputs.append(Fail(self._silent[trainer]))
@@ -175,7 +176,7 @@ class Waits(Kept):
         if not limit or now - self._gathers_since <= limit or NOBODY in self._silent:
             return []
         if self.rules.on_silence == "rescale":
-            return [Began()]
+            return [GroupBegan()]
         count = f"{len(self._members)} of {self.rules.trainers}"
         self._silent[NOBODY] = f"only {count} trainers have joined in {limit:g} s"
         return [Fail(self._silent[NOBODY])]
@@ -190,7 +191,7 @@ class Waits(Kept):
                 missing = [str(t) for t in self.everyone if t not in (*there, trainer)]
                 who = f"trainer {', '.join(missing)} has" if missing else "some have"
                 reason = f"barrier {reach.name!r}: {who} not come in {reach.seconds:g} s"
-                refused.append(Refuse(trainer, reach.incarnation, "deadline", reason))
+                refused.append(RequestRefused(trainer, reach.incarnation, "deadline", reason))
         return refused
 
     def _tick_stuck(self, seconds: float) -> list[Output]:
@@ -211,4 +212,6 @@ class Waits(Kept):
         lives |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
         for waiting in (self._asking, self._waiting, self.barriers.waiting):
             waiting.clear()
-        return [Refuse(trainer, life, code, reason) for trainer, life in sorted(lives.items())]
+        return [
+            RequestRefused(trainer, life, code, reason) for trainer, life in sorted(lives.items())
+        ]

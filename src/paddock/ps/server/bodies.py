@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from paddock.ps.consistency.contributions import SparsePiece
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header
+from paddock.ps.wire.frames import FrameFlag, Header
 
 Body = bytes | bytearray | memoryview
 DELTA, STATISTICS, CONTRIBUTION, LAST = (
-    int(Flag.DELTA),
-    int(Flag.STATISTICS),
-    int(Flag.CONTRIBUTION),
-    int(Flag.LAST),
+    int(FrameFlag.DELTA),
+    int(FrameFlag.STATISTICS),
+    int(FrameFlag.CONTRIBUTION),
+    int(FrameFlag.LAST),
 )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.positions import position_objection
+from paddock.ps.consistency.positions import offset_objection
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
@@ -25,7 +25,7 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.held import Held, HeldSparse
+from paddock.ps.server.held import ServerSparseTable, ServerTable
 from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.storage.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.storage.saving import see_checkpoint
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 STEP_MAX = 1 << 62
 # Frames with a number of their trainer's: sent again under it, and carried out once.
-NUMBERED = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.RATE, Op.POSITION, Op.SKIP)
+NUMBERED = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.RATE, Op.COMMIT_OFFSET, Op.SKIP)
 # Trainers that one server ever knows.
 TRAINERS_MAX = 65536
 # Lives of a trainer that one server may not have heard of.
-LIVES_MAX = 1 << 16
-LIFE_LENGTH_MAX = 64
+INCARNATIONS_MAX = 1 << 16
+NONCE_LENGTH_MAX = 64
 AFTER_A_LOSS = (
     "start all servers with empty data directories, load a checkpoint, and start the job again; "
     "--ack disk survives a power cut"
@@ -80,14 +80,15 @@ def check(store: Store, header: Header, body: Body) -> None:
     elif op == Op.FENCE:
         facts = json_part(body)
         _check_states(store, facts.get("states"))
-        done = facts.get("step")  # The chief's, server 0's, last one; in sync no other is further.
+        # The last one of server 0, the coordinator; in sync no other server is further.
+        done = facts.get("step")
         if isinstance(done, int) and done < store.committed:
             raise _lost_steps(store, 0, done, store.committed)
-        check_life(store, header.trainer, header.incarnation, facts.get("life"))
+        check_incarnation(store, header.trainer, header.incarnation, facts.get("life"))
     elif op == Op.CLOSE:
         json_part(body)
-    elif op == Op.POSITION:
-        no = position_objection(json_part(body))
+    elif op == Op.COMMIT_OFFSET:
+        no = offset_objection(json_part(body))
         if no is not None:
             raise no
     elif op == Op.SHRINK:
@@ -95,8 +96,8 @@ def check(store: Store, header: Header, body: Body) -> None:
         held = store.sparse(header.table)
         if type(shard) is not int or not 0 <= shard < held.spec.shards:
             raise RequestError("usage", f"shrink of shard {shard!r}")
-        if held.moves.active:
-            held.moves.check_push(header, np.array([shard]))
+        if held.ownership.active:
+            held.ownership.check_push(header, np.array([shard]))
     elif op in (Op.MOVE, Op.ADOPT):
         # A part of a shard that comes is held twice for a moment.
         limit = store.memory_limit_bytes
@@ -110,23 +111,23 @@ def check(store: Store, header: Header, body: Body) -> None:
         handover.check(table, header, body)
 
 
-def check_life(store: Store, trainer: int, incarnation: object, life: object) -> None:
+def check_incarnation(store: Store, trainer: int, incarnation: object, life: object) -> None:
     """Refuses a life of a trainer that is not its newest, and one that is far ahead of it.
 
     Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
-    newest, known = store.lives.get(trainer, (0, ""))
-    if not isinstance(life, str | None) or len(life or "") > LIFE_LENGTH_MAX:
+    newest, known = store.incarnations.get(trainer, (0, ""))
+    if not isinstance(life, str | None) or len(life or "") > NONCE_LENGTH_MAX:
         raise RequestError(
-            "usage", f"trainer {trainer}: a life's name has {LIFE_LENGTH_MAX} letters at most"
+            "usage", f"trainer {trainer}: a life's name has {NONCE_LENGTH_MAX} letters at most"
         )
-    if trainer not in store.lives and len(store.lives) >= TRAINERS_MAX:
+    if trainer not in store.incarnations and len(store.incarnations) >= TRAINERS_MAX:
         raise RequestError(
             "usage",
             f"trainer {trainer}: the server already knows {TRAINERS_MAX} trainers",
             hint="number trainers from 0; a restarted trainer keeps its number",
         )
-    if not isinstance(incarnation, int) or incarnation > newest + LIVES_MAX:
+    if not isinstance(incarnation, int) or incarnation > newest + INCARNATIONS_MAX:
         raise RequestError(
             "fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}"
         )
@@ -159,7 +160,7 @@ def _check_sparse(store: Store, header: Header, body: Body) -> None:
     held = store.sparse(header.table)
     part = sparse_part(header, body, held.spec.dim)
     if store.servers > 1:  # Else all shards are here.
-        held.moves.check_push(header, shard_of(part.keys, held.spec.shards))
+        held.ownership.check_push(header, shard_of(part.keys, held.spec.shards))
     for column in (part.rows, part.shows, part.clicks):
         if column is not None:
             check_finite(held.spec.name, column, part.keys)
@@ -190,17 +191,19 @@ def reserve(store: Store, header: Header, body: Body) -> None:
             _reserve(store, held, header, keys)
 
 
-def _wire_bytes(held: HeldSparse) -> int:
+def _wire_bytes(held: ServerSparseTable) -> int:
     """Of one row in a frame, at least."""
     return 8 + 4 * held.spec.dim
 
 
-def _has_arrays(held: HeldSparse, count: int) -> bool:
+def _has_arrays(held: ServerSparseTable, count: int) -> bool:
     """Whether so many more rows, and those held for a step, fit without growing."""
     return held.table.is_sure_of(count + held.contributions.nbytes // _wire_bytes(held))
 
 
-def _reserve(store: Store, held: HeldSparse, header: Header, keys: NDArray[np.int64]) -> None:
+def _reserve(
+    store: Store, held: ServerSparseTable, header: Header, keys: NDArray[np.int64]
+) -> None:
     """Nothing else is being carried out. A contribution needs its memory when its step is done."""
     spare = 0
     if header.flags & CONTRIBUTION:
@@ -222,7 +225,7 @@ def _no_memory(store: Store, what: str, error: MemoryError, hint: str = "") -> R
     )
 
 
-def _check_room(store: Store, held: HeldSparse, keys: NDArray[np.int64]) -> None:
+def _check_room(store: Store, held: ServerSparseTable, keys: NDArray[np.int64]) -> None:
     """Nothing else is being carried out."""
     name, table = held.spec.name, held.table
     if not table.has_room(keys):
@@ -253,8 +256,8 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
     held = store.dense(header.table)
     start, values = dense_part(header, body)
     stop = start + len(values)
-    if held.moves.active:
-        held.moves.check_push(header, handover.dense_shards(held.spec, start, stop))
+    if held.ownership.active:
+        held.ownership.check_push(header, handover.dense_shards(held.spec, start, stop))
     check_finite(held.spec.name, values, None)
     if not held.table.holds_whole(start, stop):
         raise RequestError(
@@ -265,7 +268,7 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
     _check_contribution(store, held, header, len(body))
 
 
-def _check_contribution(store: Store, held: Held, header: Header, size: int) -> None:
+def _check_contribution(store: Store, held: ServerTable, header: Header, size: int) -> None:
     if not header.flags & CONTRIBUTION:
         return
     left = 0
@@ -365,7 +368,7 @@ def _check_room_for(store: Store, checkpoint: Checkpoint) -> None:
     needed = 0
     for held in store.tables:
         name = held.spec.name
-        if isinstance(held, HeldSparse) and name in saved:
+        if isinstance(held, ServerSparseTable) and name in saved:
             rows = sum(len(checkpoint.keys(name, shard)) for shard in held.owned)
             needed += rows * held.table.row_bytes
         else:
@@ -404,9 +407,10 @@ def _check_commit(store: Store, data: dict[str, Any]) -> None:
 
 
 def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
-    """Refuses a commit of a life whose next one gives to the same step: the chief began it anew."""
+    """Refuses a commit of a life whose next one gives to the same step: the coordinator began it
+    anew."""
     for held in store.tables:
-        for trainer, life in held.contributions.lives(step).items():
+        for trainer, life in held.contributions.incarnations(step).items():
             if life > members.get(trainer, life):
                 raise RequestError(
                     "lost",

@@ -1,4 +1,4 @@
-"""The chief's shell: gives events to the pure machine, logs its records, wakes who waits.
+"""The coordinator's shell: gives events to the pure machine, logs its records, wakes who waits.
 
 One lock owns the machine. A trainer's Join or Arrive blocks its own connection's thread until
 the machine has a reply for it; a new question of the same trainer replaces the old one.
@@ -16,31 +16,31 @@ from typing import Any
 from paddock.ps.consistency.step_words import (
     CLOCKED,
     Arrive,
-    Began,
-    Committed,
+    ConnectionLost,
     Event,
-    Expelled,
     Fail,
-    Gone,
+    GroupBegan,
+    GroupRules,
     Heard,
     Hold,
-    Join,
-    Joined,
-    Leave,
-    Left,
+    JoinAccepted,
+    JoinRequest,
+    LeaveRequest,
+    MemberExpelled,
+    MemberJoined,
+    MemberLeft,
     Output,
     Reach,
     Record,
-    Refuse,
     Release,
     Reply,
-    Rules,
+    RequestRefused,
+    StepCommitted,
     Tick,
-    Welcome,
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import Chief, carry_out
+from paddock.ps.consistency.steps import GroupState, carry_out
 from paddock.ps.consistency.waits import STUCK
 from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
@@ -56,10 +56,11 @@ IsGone = Callable[[], bool]
 NAME_LENGTH_MAX = 200
 
 
-class Coordinator:
-    """The chief of a job's trainers. rules: but for the strategy, which the first trainer says."""
+class GroupCoordinator:
+    """The coordinator of a job's trainers. rules: but for the strategy, which the first trainer
+    says."""
 
-    def __init__(self, engine: Engine, rules: Rules, say: Callable[[str], None]) -> None:
+    def __init__(self, engine: Engine, rules: GroupRules, say: Callable[[str], None]) -> None:
         self.engine = engine
         self.rules = rules
         self.say = say
@@ -69,9 +70,9 @@ class Coordinator:
         self._stopped = False
 
     @property
-    def chief(self) -> Chief | None:
+    def group(self) -> GroupState | None:
         """The machine; None until the first trainer has joined."""
-        return self.engine.store.chief
+        return self.engine.store.group
 
     # -------------------------------------------------------------------------------- questions
 
@@ -79,15 +80,15 @@ class Coordinator:
         """A trainer begins; waits until it is a member. Raises RequestError."""
         with self._changed:
             rules = self._asked_for(terms)
-            if self.chief is None:
+            if self.group is None:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
             self._agree(rules, terms.get("trainers"))
             if is_gone():  # A later life of it may be here already.
                 raise ConnectionClosed("the trainer has gone")
             incarnation = self._number(trainer, terms)
-            reply = self._ask(Join(trainer, incarnation), is_gone)
-        assert isinstance(reply, Welcome)
+            reply = self._ask(JoinRequest(trainer, incarnation), is_gone)
+        assert isinstance(reply, JoinAccepted)
         answer: dict[str, Any] = {"step": reply.step, "incarnation": incarnation}
         if reply.commit is not None:
             answer["commit"] = asdict(reply.commit)
@@ -99,9 +100,9 @@ class Coordinator:
         Not of its clock: a trainer that is moved to another host must not be older than before.
         """
         store, life, above = self.engine.store, terms.get("life"), terms.get("above", 0)
-        newest, known = store.lives.get(trainer, (0, ""))
+        newest, known = store.incarnations.get(trainer, (0, ""))
         is_right = isinstance(life, str) and life and isinstance(above, int)
-        if not is_right or above > newest + checks.LIVES_MAX:
+        if not is_right or above > newest + checks.INCARNATIONS_MAX:
             raise RequestError("usage", f"life {life!r} of trainer {trainer}, above {above!r}")
         if known == life and newest > above:
             return newest
@@ -111,11 +112,11 @@ class Coordinator:
         return incarnation
 
     def check_number(self, trainer: int, incarnation: int) -> None:
-        """Raises RequestError on a number that the chief did not give."""
-        if incarnation > self.engine.store.lives.get(trainer, (0, ""))[0]:
-            raise RequestError("usage", "the chief numbers the lives of a trainer")
+        """Raises RequestError on a number that the coordinator did not give."""
+        if incarnation > self.engine.store.incarnations.get(trainer, (0, ""))[0]:
+            raise RequestError("usage", "the coordinator numbers the lives of a trainer")
 
-    def _asked_for(self, terms: dict[str, Any]) -> Rules:
+    def _asked_for(self, terms: dict[str, Any]) -> GroupRules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if not isinstance(staleness, int):
             raise RequestError("usage", f"staleness is {staleness!r}")
@@ -124,7 +125,7 @@ class Coordinator:
             raise RequestError("usage", problem.message, hint=problem.hint)
         return rules
 
-    def _agree(self, rules: Rules, trainers: object) -> None:
+    def _agree(self, rules: GroupRules, trainers: object) -> None:
         """trainers: how many the trainer counts, None when nobody told it."""
         if trainers not in (None, rules.trainers):
             raise RequestError(
@@ -143,7 +144,7 @@ class Coordinator:
                 "or these servers still hold an earlier run: restart them without its --data-dir",
             )
 
-    def _ask(self, event: Join | Arrive | Reach, is_gone: IsGone) -> Reply:
+    def _ask(self, event: JoinRequest | Arrive | Reach, is_gone: IsGone) -> Reply:
         """The machine's reply to this trainer; lock held. Raises RequestError."""
         who = event.trainer, event.incarnation
         number = self._asked.get(who, 0) + 1
@@ -154,27 +155,27 @@ class Coordinator:
             if self._stopped or self._asked[who] != number:
                 raise ConnectionClosed("the server is ending, or the question was asked anew")
             if is_gone():
-                if isinstance(event, Join):
-                    self._handle(Leave(*who))  # Nobody would be there to take part.
+                if isinstance(event, JoinRequest):
+                    self._handle(LeaveRequest(*who))  # Nobody would be there to take part.
                 elif isinstance(event, Reach):
-                    self._handle(Gone(*who))
+                    self._handle(ConnectionLost(*who))
                 raise ConnectionClosed("the trainer has gone")
             self._changed.wait(LOOK_SECONDS)
         reply = self._replies.pop(who)
-        if isinstance(reply, Refuse):
-            chief = self.chief
-            strategy = chief.rules.strategy if chief is not None else ""
+        if isinstance(reply, RequestRefused):
+            group = self.group
+            strategy = group.rules.strategy if group is not None else ""
             raise RequestError(reply.code, reply.reason, hint=_hint(event, reply, strategy))
         return reply
 
     def _handle(self, event: Event) -> None:
         """Give an event to the machine, carry out what it says; lock held."""
-        chief = self.chief
-        if chief is None:
+        group = self.group
+        if group is None:
             if not isinstance(event, Tick):
                 raise RequestError("usage", "the trainer has not joined")
             return
-        for reply in carry_out(chief.handle(event, time.monotonic()), self._write):
+        for reply in carry_out(group.handle(event, time.monotonic()), self._write):
             if isinstance(reply, Fail):
                 self.say(f"the job has failed: {reply.reason}")
             else:
@@ -182,8 +183,8 @@ class Coordinator:
         self._changed.notify_all()
 
     def _write(self, record: Record) -> list[Output]:
-        assert self.chief is not None
-        line = _sentence(record, self.chief)
+        assert self.group is not None
+        line = _sentence(record, self.group)
         if line:
             self.say(line)
         return self.engine.record(*record_to_json(record)).outputs
@@ -191,22 +192,22 @@ class Coordinator:
     def standing(self, trainer: int) -> tuple[bool, bool]:
         """(whether a trainer takes part, whether it has left or was expelled)."""
         with self._changed:
-            return (False, False) if self.chief is None else self.chief.standing(trainer)
+            return (False, False) if self.group is None else self.group.standing(trainer)
 
     def describe(self) -> dict[str, Any]:
         """Who takes part and who is waited for; {} before the first trainer."""
         with self._changed:
-            if self.chief is None:
+            if self.group is None:
                 return {}
-            return self.chief.describe()
+            return self.group.describe()
 
     def hold(self, seconds: float) -> dict[str, Any]:
         """Complete no step for so long, in sync; the last one that is done. 0: go on."""
         with self._changed:
-            if self.chief is None:
+            if self.group is None:
                 return {}
             self._handle(Hold(seconds))
-            done = self.chief.last_commit
+            done = self.group.last_commit
             return {} if done is None else {"commit": asdict(done)}
 
     # ------------------------------------------------------------------------------------- time
@@ -214,10 +215,10 @@ class Coordinator:
     def tick(self, connected: set[tuple[int, int]]) -> None:
         """Time passes. connected: trainers whose connection is open and not silent for long."""
         with self._changed:
-            if self.chief is None:
+            if self.group is None:
                 return
             for trainer, incarnation in connected:
-                self.chief.handle(Heard(trainer, incarnation), time.monotonic())
+                self.group.handle(Heard(trainer, incarnation), time.monotonic())
             self._handle(Tick())
 
     def let_go(self) -> None:
@@ -243,13 +244,13 @@ class Coordinator:
             return self.join(header.trainer, data, is_gone)
         with self._changed:
             if header.op == Op.LEAVE:
-                if self.chief is not None:
-                    self._handle(Leave(*who))
+                if self.group is not None:
+                    self._handle(LeaveRequest(*who))
                 return {}
             event = _reach(header, data) if data else Arrive(*who, header.step)
             reply = self._ask(event, is_gone)
         assert isinstance(reply, Release)
-        return asdict(reply.commit or Committed(reply.step, ()))
+        return asdict(reply.commit or StepCommitted(reply.step, ()))
 
 
 def _reach(header: Header, data: dict[str, Any]) -> Reach:
@@ -271,11 +272,11 @@ def _reach(header: Header, data: dict[str, Any]) -> Reach:
     return reach
 
 
-def _hint(event: Join | Arrive | Reach, reply: Refuse, strategy: str) -> str:
+def _hint(event: JoinRequest | Arrive | Reach, reply: RequestRefused, strategy: str) -> str:
     """What a trainer that is refused can do."""
     if reply.code == "fenced":
         return "is another process running as this trainer? each needs its own PADDLE_TRAINER_ID"
-    if reply.code == "usage" and isinstance(event, Join):
+    if reply.code == "usage" and isinstance(event, JoinRequest):
         return "a job of more trainers: start the servers with a larger --num_gradient_servers"
     if reply.code == "usage" and isinstance(event, Reach):
         return "use one name again and again instead of a new one each time"
@@ -294,15 +295,15 @@ def _hint(event: Join | Arrive | Reach, reply: Refuse, strategy: str) -> str:
     return ""
 
 
-def _sentence(record: Record, chief: Chief) -> str:
+def _sentence(record: Record, group: GroupState) -> str:
     """What people hear of a record; "" for nothing."""
-    counts = chief.rules.strategy in CLOCKED
-    if isinstance(record, Joined):
+    counts = group.rules.strategy in CLOCKED
+    if isinstance(record, MemberJoined):
         return f"trainer {record.trainer} joined" + f" at step {record.step + 1}" * counts
-    if isinstance(record, Left):
+    if isinstance(record, MemberLeft):
         return f"trainer {record.trainer} left" + f" after step {record.step}" * counts
-    if isinstance(record, Expelled):
+    if isinstance(record, MemberExpelled):
         return f"trainer {record.trainer} expelled: {record.reason}"
-    if isinstance(record, Began):
-        return f"begins with {len(chief.members)} of {chief.rules.trainers} trainers"
+    if isinstance(record, GroupBegan):
+        return f"begins with {len(group.members)} of {group.rules.trainers} trainers"
     return ""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paddock.ps.consistency.positions import Positions
+from paddock.ps.consistency.positions import TrainerOffsets
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.server.checks import is_apart, open_ordered
-from paddock.ps.server.held import HeldSparse
+from paddock.ps.server.held import ServerSparseTable
 from paddock.ps.storage.checkpoint import open_checkpoint
 from paddock.ps.storage.saving import write_part
 from paddock.ps.wire.errors import RequestError
@@ -35,7 +35,7 @@ LOADED = "loaded"
 JOB = "job"
 
 
-class Cut:
+class SnapshotView:
     """lsn: the newest record in it. facts: what `look` found at it. owned: shards by table."""
 
     def __init__(self, engine: Engine, look: Callable[[Store], Any]) -> None:
@@ -61,7 +61,7 @@ class Cut:
             try:
                 return held.table.cut_state(cut, shard)  # type: ignore[arg-type]
             except KeyError as error:
-                raise no_cut() from error
+                raise no_snapshot_view() from error
 
     def end(self) -> None:
         """Put nothing more aside."""
@@ -74,9 +74,9 @@ class Save:
     """A cut that is a server's part of a checkpoint."""
 
     def __init__(self, engine: Engine) -> None:
-        self.cut = Cut(
+        self.cut = SnapshotView(
             engine,
-            lambda store: (store.progress(), store.steps(), store.rates(), _saved(store.notes)),
+            lambda store: (store.progress(), store.steps(), store.rates(), _saved(store.kv)),
         )
         # progress: what all servers' cuts must agree on, and marks.
         self.progress, *rest = self.cut.facts
@@ -130,7 +130,7 @@ class Save:
         return self._written
 
 
-def no_cut() -> RequestError:
+def no_snapshot_view() -> RequestError:
     """What is told when there is no cut to write, or none any more."""
     return RequestError(
         "deadline",
@@ -165,11 +165,11 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
     marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}
     if len(parts) == store.servers:
         marks = parts[store.server]
-    store.positions = Positions.from_marks(marks, is_sync=store.is_sync)
+    store.offsets = TrainerOffsets.from_marks(marks, is_sync=store.is_sync)
     if store.server == 0:  # Where services are; theirs is the cut taken first.
-        of_job = {key: store.notes[key] for key in store.notes.keys() - _saved(store.notes).keys()}
-        store.notes = {**checkpoint.states[0].get("notes", {}), **of_job}
-        store.notes[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
+        of_job = {key: store.kv[key] for key in store.kv.keys() - _saved(store.kv).keys()}
+        store.kv = {**checkpoint.states[0].get("notes", {}), **of_job}
+        store.kv[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
 
 
 def load(store: Store, lsn: int, order: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ def load(store: Store, lsn: int, order: dict[str, Any]) -> None:
             continue
         for shard in held.owned:
             state = checkpoint.read(held.spec.name, shard)
-            if isinstance(held, HeldSparse):
+            if isinstance(held, ServerSparseTable):
                 # To deltas and replicas every row changes now, and some are gone.
                 state["version"] = np.full(len(state["keys"]), lsn, np.int64)
                 state["rewritten"] = np.array([lsn], np.int64)

@@ -19,20 +19,20 @@ from paddock.ps.consistency.step_words import Output
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
-from paddock.ps.storage.log import Log
+from paddock.ps.storage.log import RecordLog
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
-from paddock.ps.wire.identity import Verdict
+from paddock.ps.wire.frames import FrameFlag, Header, Op
+from paddock.ps.wire.identity import SequenceStatus
 
 Ack = Literal["memory", "log", "disk", "replica"]
-REPEATED = int(Flag.REPEATED)
+REPEATED = int(FrameFlag.REPEATED)
 # While one of them is carried out, the next one of its table may be checked and logged.
 OVERLAPPING = (Op.PUSH, Op.PUSH_DENSE)
 
 
-class Written(NamedTuple):
-    """flags: of the answer. answer: what it says. outputs: what the chief has to say."""
+class WriteResult(NamedTuple):
+    """flags: of the answer. answer: what it says. outputs: what the coordinator has to say."""
 
     flags: int
     answer: dict[str, Any] | None
@@ -55,7 +55,7 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        log: Log | None,
+        log: RecordLog | None,
         ack: Ack,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -74,7 +74,7 @@ class Engine:
         self.order = threading.Lock()
         self.broken = ""  # why the server must end
 
-    def write(self, header: Header, body: Body) -> Written:
+    def write(self, header: Header, body: Body) -> WriteResult:
         """Carry out a frame once. Raises RequestError when it is not: then nothing has changed."""
         self.check_whole()
         header = header._replace(stamp=self.clock())
@@ -88,14 +88,14 @@ class Engine:
             except PaddockError:
                 self._epoch()  # The judgement of one that was primary is none.
                 raise
-            if not isinstance(written, Written):
+            if not isinstance(written, WriteResult):
                 for lock in locks:
                     rows.enter_context(lock.rows)
                 if header.op in OVERLAPPING:
                     writes.close()
                 written = self._apply(*written)
         # A repeat waits too: what it repeats may not be safe yet.
-        self._keep(self.lsn, epoch)
+        self._wait_acked(self.lsn, epoch)
         return written
 
     def check_whole(self) -> None:
@@ -115,13 +115,13 @@ class Engine:
                 held.enter_context(lock)
             yield
 
-    def _log(self, header: Header, body: Body, epoch: int) -> Written | Logged:
+    def _log(self, header: Header, body: Body, epoch: int) -> WriteResult | Logged:
         """What a frame is worth that has been carried out before; any other is logged now.
 
         Nobody else writes to its tables.
         """
         if header.sequence and self._is_repeat(header):
-            return Written(REPEATED, None, [])
+            return WriteResult(REPEATED, None, [])
         checks.check(self.store, header, body)
         with self.order:
             if self._epoch() != epoch:
@@ -129,24 +129,24 @@ class Engine:
             # What takes no table's lock (a skipped number, a new life, a table with this name)
             # may have come between.
             if header.sequence and self._is_repeat(header):
-                return Written(REPEATED, None, [])
+                return WriteResult(REPEATED, None, [])
             if header.op == Op.CREATE:
                 checks.check(self.store, header, body)
             if not header.sequence and self.store.is_done(header, body):
-                return Written(REPEATED, self.store.answer(header, body), [])
+                return WriteResult(REPEATED, self.store.answer(header, body), [])
             lsn = self.append(header, body)
             with self._logged(header):
                 if self.appended is not None:
                     self.appended()
-                lr, outputs = self.store.note(lsn, header, body)
+                lr, outputs = self.store.apply_meta(lsn, header, body)
         return Logged(lsn, header, body, lr, outputs)
 
     def _apply(
         self, lsn: int, header: Header, body: Body, lr: float, outputs: list[Output]
-    ) -> Written:
+    ) -> WriteResult:
         self.check_whole()  # Behind a record that could not be.
         with self._logged(header):
-            return Written(0, self.store.apply(lsn, header, body, lr), outputs)
+            return WriteResult(0, self.store.apply(lsn, header, body, lr), outputs)
 
     @contextmanager
     def _logged(self, header: Header) -> Iterator[None]:
@@ -159,7 +159,7 @@ class Engine:
             self.broken = f"record {self.lsn} (op {header.op}) could not be carried out: {what}"
             raise ConnectionClosed(self.broken) from error
 
-    def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> Written:
+    def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> WriteResult:
         """Write a record that this server makes itself."""
         return self.write(Header(op, step=step), json.dumps(data).encode())
 
@@ -170,9 +170,9 @@ class Engine:
                 "fenced", f"trainer {header.trainer} has not begun as this incarnation"
             )
         verdict = self.store.windows.check(header.trainer, header.incarnation, header.sequence)
-        if verdict is Verdict.FRESH:
+        if verdict is SequenceStatus.FRESH:
             return False
-        if verdict is Verdict.REPEAT:
+        if verdict is SequenceStatus.REPEAT:
             return True
         raise RequestError(
             "fenced",
@@ -192,27 +192,27 @@ class Engine:
             raise RequestError("disk", error.message, hint=error.hint) from error
         return self.lsn
 
-    def _keep(self, lsn: int, epoch: int) -> None:
+    def _wait_acked(self, lsn: int, epoch: int) -> None:
         """Wait until the record is as safe as --ack says."""
         if self.ack == "disk" and self.log is not None:
             self.log.wait_durable(lsn)
         elif self.ack == "replica" and self.replicated is not None:
             self.replicated(lsn, epoch)
 
-    def keep(self) -> None:
+    def make_durable(self) -> None:
         """Wait until every record so far is on the disk, and where a replica counts, with it."""
-        lsn, epoch = self.position(), self._epoch()
+        lsn, epoch = self.newest_lsn(), self._epoch()
         if self.log is not None:
             self.log.wait_durable(lsn)
-        self._keep(lsn, epoch)
+        self._wait_acked(lsn, epoch)
 
     def refill(self, lsn: int, header: Header, body: Body) -> None:
         """Apply a record that is in a log already; nobody else uses the store."""
         self.lsn = lsn
-        lr, _ = self.store.note(lsn, header, body)
+        lr, _ = self.store.apply_meta(lsn, header, body)
         self.store.apply(lsn, header, body, lr)
 
-    def position(self) -> int:
+    def newest_lsn(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""
         with self.order:
             return self.lsn

@@ -27,22 +27,31 @@ from paddock.errors import PaddockError
 from paddock.ps.consistency.replication import (
     Ack,
     Follow,
-    Refuse,
-    Role,
-    Start,
-    Tell,
+    FollowAccepted,
+    FollowRefused,
+    ReplicaRole,
+    SendMessage,
     common_end,
 )
 from paddock.ps.storage.snapshot import Snapshot, newest_snapshot
-from paddock.ps.stream import ConnectionClosed, ReadTimeout, Stream
-from paddock.ps.wire.frames import BODY_MAX, Buffer, Flag, Header, Op, answer_to, encode, verify
+from paddock.ps.stream import ConnectionClosed, FrameStream, ReadTimeout
+from paddock.ps.wire.frames import (
+    BODY_MAX,
+    Buffer,
+    FrameFlag,
+    Header,
+    Op,
+    answer_to,
+    encode,
+    verify,
+)
 from paddock.ps.wire.values import body_from, to_body
 
 if TYPE_CHECKING:
     from paddock.ps.server.pair import Pair
 
 IDLE, RECORD, FILE, FILE_BYTES, FILES_END = range(5)
-ERROR = int(Flag.ERROR)
+ERROR = int(FrameFlag.ERROR)
 # Nothing to send for so long: say so, and hear that the replica is there.
 IDLE_SECONDS = 0.5
 # A replica that says nothing, or takes nothing, for so long: its connection is ended.
@@ -50,22 +59,22 @@ IDLE_SECONDS = 0.5
 SILENCE_SECONDS = 120.0
 
 
-def answer_from(body: Buffer) -> Start | Refuse:
+def answer_from(body: Buffer) -> FollowAccepted | FollowRefused:
     """What the primary answered to Follow. Raises RequestError when it is no answer."""
-    kind = Start if b'"common"' in bytes(body) else Refuse
-    answer: Start | Refuse = body_from(kind, body, "answer of a primary")
+    kind = FollowAccepted if b'"common"' in bytes(body) else FollowRefused
+    answer: FollowAccepted | FollowRefused = body_from(kind, body, "answer of a primary")
     return answer
 
 
 def begins(header: Header, body: Buffer) -> int:
     """The epoch that a record begins; 0 when it begins none."""
-    return int(json.loads(bytes(body))["epoch"]) if header.op == Op.EPOCH else 0
+    return int(json.loads(bytes(body))["epoch"]) if header.op == Op.TERM else 0
 
 
-class Feed:
+class ReplicaFeed:
     """One replica that follows this server, over one connection."""
 
-    def __init__(self, pair: Pair, stream: Stream) -> None:
+    def __init__(self, pair: Pair, stream: FrameStream) -> None:
         self.pair = pair
         self.stream = stream
         # TLS connections are not to be read and written at once (SSL_read(3)).
@@ -99,7 +108,7 @@ class Feed:
 
     def _start(
         self, message: Follow, header: Header, opened: contextlib.ExitStack
-    ) -> tuple[Start | None, list[BinaryIO]]:
+    ) -> tuple[FollowAccepted | None, list[BinaryIO]]:
         """(the answer that was given, None for a refusal; the snapshot's files)."""
         pair = self.pair
         files: list[BinaryIO] = []
@@ -108,13 +117,13 @@ class Feed:
             for path in sorted(snapshot.path.iterdir()) if snapshot is not None else ():
                 files.append(opened.enter_context(path.open("rb")))
             told = pair.handle(lambda m: m.followed(message, first=first, now=pair.clock()))
-            start = next((t.message for t in told if isinstance(t.message, Start)), None)
+            start = next((t.message for t in told if isinstance(t.message, FollowAccepted)), None)
             if start is not None:
                 with pair.holding():
                     pair.feeding[message.session] = start.common
         # It may be deposed by this very question.
-        for one in told or [Tell(Refuse(message.session, 0))]:
-            assert isinstance(one.message, Start | Refuse)
+        for one in told or [SendMessage(FollowRefused(message.session, 0))]:
+            assert isinstance(one.message, FollowAccepted | FollowRefused)
             self.stream.send(answer_to(header), to_body(one.message))
         return start, files
 
@@ -124,7 +133,7 @@ class Feed:
         assert log is not None
         first = log.first - 1
         common = common_end(member.history, member.end, message.history, message.end)
-        if member.role is not Role.PRIMARY or common >= first:
+        if member.role is not ReplicaRole.PRIMARY or common >= first:
             return first, None
         snapshot, warnings = newest_snapshot(log.directory)
         for line in warnings:
@@ -134,7 +143,7 @@ class Feed:
 
     # ---------------------------------------------------------------------------------- reading
 
-    def _hear(self, message: Follow, start: Start) -> None:
+    def _hear(self, message: Follow, start: FollowAccepted) -> None:
         if not self.stream.wait_readable(SILENCE_SECONDS):
             raise ReadTimeout("the replica is silent")
         with self._turn:
@@ -144,7 +153,7 @@ class Feed:
             verify(head, header)
         pair = self.pair
         if header.flags & ERROR:
-            refuse = Refuse(message.session, header.step)
+            refuse = FollowRefused(message.session, header.step)
             pair.handle(lambda member: member.refused(refuse))
             raise ConnectionClosed("the replica knows a newer primary")
         ack = Ack(message.server, message.session, header.step, header.sequence)
@@ -152,7 +161,7 @@ class Feed:
 
     # ---------------------------------------------------------------------------------- sending
 
-    def _send(self, start: Start, files: list[BinaryIO]) -> None:
+    def _send(self, start: FollowAccepted, files: list[BinaryIO]) -> None:
         try:
             if start.is_reset:
                 self._send_files(files)
@@ -166,7 +175,7 @@ class Feed:
             self._ended.set()
             self.stream.interrupt()
 
-    def _send_log(self, start: Start) -> None:
+    def _send_log(self, start: FollowAccepted) -> None:
         pair, position = self.pair, start.common
         log = pair.engine.log
         assert log is not None
@@ -184,12 +193,12 @@ class Feed:
                 with self._turn:
                     self.stream.send(Header(Op.FOLLOW, part=IDLE, step=start.epoch))
 
-    def _is_current(self, start: Start) -> bool:
+    def _is_current(self, start: FollowAccepted) -> bool:
         member = self.pair.member
         return (
             not self._ended.is_set()
             and not self.pair.is_stopped
-            and member.role is Role.PRIMARY
+            and member.role is ReplicaRole.PRIMARY
             # The silent one is given up (peer 0): it has to come again.
             and member.peer != 0
             and (member.session, member.epoch) == (start.session, start.epoch)

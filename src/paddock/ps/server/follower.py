@@ -21,13 +21,13 @@ from paddock.ps.consistency.replication import (
     Ack,
     Append,
     Follow,
+    FollowAccepted,
+    FollowRefused,
     Message,
-    Refuse,
+    ReplicaRole,
     Restore,
-    Role,
     Stage,
-    Start,
-    Store,
+    StoreRecord,
     Truncate,
 )
 from paddock.ps.link import FrameConnection
@@ -51,7 +51,7 @@ from paddock.ps.storage.files import (
     sync_path,
     writing,
 )
-from paddock.ps.storage.log import Log
+from paddock.ps.storage.log import RecordLog
 from paddock.ps.storage.snapshot import (
     Snapshot,
     list_snapshots,
@@ -61,7 +61,7 @@ from paddock.ps.storage.snapshot import (
 )
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, FrameError, Header, Op
+from paddock.ps.wire.frames import FrameError, FrameFlag, Header, Op
 from paddock.ps.wire.handshake import Welcome
 from paddock.ps.wire.values import to_body
 
@@ -76,7 +76,7 @@ ANSWER_SECONDS = 120.0
 JOIN_SECONDS = 5.0
 
 
-class _Again(PaddockError):
+class RetryFollow(PaddockError):
     """The log is another one now: the primary must be asked anew."""
 
 
@@ -140,14 +140,14 @@ class Follower:
                 continue
             try:
                 self._follow(endpoint)
-            except _Again as again:
+            except RetryFollow as again:
                 pair.say(again.message)
             except PaddockError as error:
                 if self._is_replica() and not pair.is_stopped:
                     pair.say_once("follow", f"cannot follow {endpoint}: {error.message}")
 
     def _is_replica(self) -> bool:
-        return self.pair.member.role is Role.REPLICA
+        return self.pair.member.role is ReplicaRole.REPLICA
 
     # ------------------------------------------------------------------------- one connection
 
@@ -204,15 +204,15 @@ class Follower:
                 link.send(Header(Op.FOLLOW), to_body(message))
             elif isinstance(message, Ack):
                 link.send(Header(Op.FOLLOW, step=message.epoch, sequence=message.end))
-            elif isinstance(message, Refuse):
-                link.send(Header(Op.FOLLOW, int(Flag.ERROR), step=message.epoch))
+            elif isinstance(message, FollowRefused):
+                link.send(Header(Op.FOLLOW, int(FrameFlag.ERROR), step=message.epoch))
 
     def _begin(self, link: FrameConnection, endpoint: str) -> None:
         """Read the primary's answer to Follow, and make this log a beginning of its log."""
         pair = self.pair
         _, body = link.receive()
         answer = answer_from(body)
-        if isinstance(answer, Refuse):
+        if isinstance(answer, FollowRefused):
             pair.handle(lambda member: member.refused(answer))
             raise ConnectionClosed(f"it is not the primary (epoch {answer.epoch})")
         with pair.holding():
@@ -221,7 +221,9 @@ class Follower:
         if any(isinstance(one, Restore) for one in actions):
             if pair.member.end > 0:
                 self._empty(self.snapshots.server)
-                raise _Again("the log is too old to be continued; the primary's snapshot is asked")
+                raise RetryFollow(
+                    "the log is too old to be continued; the primary's snapshot is asked"
+                )
             incoming = self._receive_files(link)
         with self.snapshots.lock, self.engine.at_rest():
             self._join(answer, incoming)
@@ -235,11 +237,11 @@ class Follower:
         pair.say(f"epoch {answer.epoch}: follows {endpoint} from record {answer.common}")
         self._tell(link, [ack])
 
-    def _join(self, start: Start, incoming: Snapshot | None) -> None:
+    def _join(self, start: FollowAccepted, incoming: Snapshot | None) -> None:
         """Carry out Truncate and Restore; snapshots and log are held still."""
         pair = self.pair
         with pair.holding():
-            if pair.member.role is not Role.REPLICA:
+            if pair.member.role is not ReplicaRole.REPLICA:
                 raise ConnectionClosed("this server is the primary now")
             _, actions = pair.member.started(start)
         if incoming is not None:
@@ -283,12 +285,12 @@ class Follower:
                 with engine.order:
                     with pair.holding():
                         after, actions = pair.member.stored(message)
-                        is_stored = any(isinstance(one, Store) for one in actions)
+                        is_stored = any(isinstance(one, StoreRecord) for one in actions)
                         if is_stored:
                             lsn = engine.append(header, body)
                             assert lsn == message.position + 1, (lsn, message.position)
                         pair.become(after)
-                    lr = store.note(lsn, header, body).lr if is_stored else 0.0
+                    lr = store.apply_meta(lsn, header, body).lr if is_stored else 0.0
                 if is_stored:
                     store.apply(lsn, header, body, lr)
                     if header.op == Op.LOAD:
@@ -319,7 +321,7 @@ class Follower:
         snapshot, _ = newest_snapshot(log.directory)
         if snapshot is None and log.first > 1:
             self._empty_now(self.snapshots.server)
-            raise _Again("no snapshot is old enough; the primary's is asked for")
+            raise RetryFollow("no snapshot is old enough; the primary's is asked for")
         log.truncate(end)
         engine.store.clear()
         fill(engine, snapshot)
@@ -336,7 +338,7 @@ class Follower:
         incoming.path.rename(path)
         sync_path(log.directory)
         remove_tree(log.directory / INCOMING)
-        engine.log = Log(log.directory, server=server, start=end + 1)
+        engine.log = RecordLog(log.directory, server=server, start=end + 1)
         engine.store.clear()
         fill(engine, replace(incoming, path=path))
         assert engine.lsn == end, (engine.lsn, end)
@@ -350,20 +352,20 @@ class Follower:
         engine, pair = self.engine, self.pair
         log = engine.log
         assert log is not None
-        if pair.member.role is not Role.REPLICA:
+        if pair.member.role is not ReplicaRole.REPLICA:
             raise ConnectionClosed("this server is the primary now")
         self.file.write(is_whole=False)
         log.abandon()
         remove_state(log.directory)
-        engine.log = Log(log.directory, server=server)
+        engine.log = RecordLog(log.directory, server=server)
         engine.store.clear()
         engine.lsn = 0
         name = self.file.write(new_name())
         with pair.holding():
             pair.become(
                 replace(
-                    pair.member, server=name, stage=Stage.ALONE, end=0, history=(), safe=0,
-                    is_first=False,
+                    pair.member, server=name, stage=Stage.ALONE, end=0, history=(),
+                    high_watermark=0, is_first=False,
                 )
             )  # fmt: skip
         self.snapshots.server = server

@@ -11,17 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.server.bodies import Body, json_part
-from paddock.ps.server.moves import Arrival
+from paddock.ps.server.moves import IncomingShard
 from paddock.ps.spec import DenseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Flag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 if TYPE_CHECKING:
-    from paddock.ps.server.held import Held
+    from paddock.ps.server.held import ServerTable
 
-DELTA, LAST = int(Flag.DELTA), int(Flag.LAST)
+DELTA, LAST = int(FrameFlag.DELTA), int(FrameFlag.LAST)
 
 
 # ------------------------------------------------------------------------------------------ shards
@@ -37,16 +37,16 @@ def dense_shards(spec: DenseSpec, start: int, stop: int) -> NDArray[np.int64]:
     return np.array(found, np.int64)
 
 
-def place(held: Held, shard: int) -> None:
+def place(held: ServerTable, shard: int) -> None:
     """Make room for a shard that is to be loaded."""
     table = held.table
     if isinstance(table, DenseTable) and shard not in table.shards:
         table.add_shard(shard)
 
 
-def fit(held: Held) -> None:
+def fit(held: ServerTable) -> None:
     """Give the table the shards that are owned, and no others."""
-    table, owned = held.table, held.moves.owned
+    table, owned = held.table, held.ownership.owned
     if isinstance(table, SparseTable):
         table.owned = len(owned)
         return
@@ -66,32 +66,32 @@ def part_of(body: Body) -> tuple[int, int, memoryview]:
     return int.from_bytes(view[:4], "little"), int.from_bytes(view[4:8], "little"), view[8:]
 
 
-def is_done(held: Held, header: Header, body: Body) -> bool:
+def is_done(held: ServerTable, header: Header, body: Body) -> bool:
     """Whether a MOVE or ADOPT has been carried out before."""
-    moves = held.moves
+    ownership = held.ownership
     if header.op == Op.ADOPT and header.count:
-        return moves.has_part(part_of(body)[0], header.step, header.part)
+        return ownership.has_part(part_of(body)[0], header.step, header.part)
     order = json_part(body)
     shard, version = int(order["shard"]), int(order["version"])
     if header.op == Op.MOVE:
         return False
     if order["own"]:
-        return moves.was_owned(shard, version)
-    return shard not in moves.arrivals or moves.arrivals[shard].version != version
+        return ownership.was_owned(shard, version)
+    return shard not in ownership.incoming or ownership.incoming[shard].version != version
 
 
-def check(held: Held, header: Header, body: Body) -> None:
+def check(held: ServerTable, header: Header, body: Body) -> None:
     """Raises RequestError when a MOVE or ADOPT cannot be carried out."""
     try:
         if is_done(held, header, body):
             return
         if header.op == Op.ADOPT and header.count:
-            held.moves.check_part(part_of(body)[0], header.step, header.part)
+            held.ownership.check_part(part_of(body)[0], header.step, header.part)
             return
         order = json_part(body)
         shard, version = int(order["shard"]), int(order["version"])
         if header.op == Op.MOVE:
-            held.moves.check_give(shard, version)
+            held.ownership.check_give(shard, version)
         elif order["own"]:
             int(order["step"])
             _check_own(held, shard, version)
@@ -99,38 +99,40 @@ def check(held: Held, header: Header, body: Body) -> None:
         raise RequestError("usage", f"an order to move a shard is not whole: {error}") from error
 
 
-def _check_own(held: Held, shard: int, version: int) -> None:
-    one = held.moves.arrivals.get(shard)
+def _check_own(held: ServerTable, shard: int, version: int) -> None:
+    one = held.ownership.incoming.get(shard)
     if one is None or one.version != version or not one.is_whole:
         raise RequestError("deadline", f"shard {shard} is not here as a whole")
     for arrays in one.decode():
         held.table.check_state(shard, arrays)
 
 
-def apply(held: Held, lsn: int, header: Header, body: Body) -> None:
+def apply(held: ServerTable, lsn: int, header: Header, body: Body) -> None:
     """Carry out a MOVE or ADOPT."""
-    moves = held.moves
+    ownership = held.ownership
     if header.op == Op.ADOPT and header.count:
         shard, source, data = part_of(body)
         adds, ends = bool(header.flags & DELTA), bool(header.flags & LAST)
-        moves.receive(shard, Arrival(header.step, source), bytes(data), adds=adds, ends=ends)
+        ownership.receive(
+            shard, IncomingShard(header.step, source), bytes(data), adds=adds, ends=ends
+        )
         return
     order = json_part(body)
     shard, version = int(order["shard"]), int(order["version"])
     if header.op == Op.MOVE:
-        moves.give(shard, int(order["to"]), version)
+        ownership.give(shard, int(order["to"]), version)
         held.table.drop_shard(shard)
     elif order["own"]:
-        if not moves.owned:  # No push has been counted here; the giver's have.
+        if not ownership.owned:  # No push has been counted here; the giver's have.
             held.step = max(held.step, int(order["step"]))
-        _load(held, shard, moves.own(shard, version), lsn)
+        _load(held, shard, ownership.own(shard, version), lsn)
     else:
-        del moves.arrivals[shard]
+        del ownership.incoming[shard]
     if isinstance(held.table, SparseTable):
-        held.table.owned = len(moves.owned)
+        held.table.owned = len(ownership.owned)
 
 
-def _load(held: Held, shard: int, arrival: Arrival, lsn: int) -> None:
+def _load(held: ServerTable, shard: int, arrival: IncomingShard, lsn: int) -> None:
     place(held, shard)
     for number, arrays in enumerate(arrival.decode()):
         if isinstance(held.table, SparseTable):
@@ -142,9 +144,9 @@ def _load(held: Held, shard: int, arrival: Arrival, lsn: int) -> None:
             held.table.load_shard(shard, arrays)
 
 
-def check_load(held: Held) -> None:
+def check_load(held: ServerTable) -> None:
     """Raises RequestError while a shard is on its way: a checkpoint would miss it."""
-    if not held.moves.is_idle:
+    if not held.ownership.is_idle:
         raise RequestError(
             "usage",
             f"a shard of table {held.spec.name!r} is on its way between servers",

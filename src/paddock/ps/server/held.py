@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.server.moves import Moves
+from paddock.ps.server.moves import ShardOwnership
 from paddock.ps.spec import DenseSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
@@ -40,7 +40,7 @@ class TableLock:
 
 
 @dataclass(slots=True)
-class _Held(Generic[Spec, Table, Contributions]):
+class _ServerTable(Generic[Spec, Table, Contributions]):
     """A table, or the shards of it that are this server's.
 
     step: batches that its optimizer has seen. base: those of them before this job's first, when
@@ -52,19 +52,19 @@ class _Held(Generic[Spec, Table, Contributions]):
     table: Table
     contributions: Contributions
     owned: list[int]
-    moves: Moves
+    ownership: ShardOwnership
     lock: TableLock = field(default_factory=TableLock)
     step: int = 0
     base: int = 0
     rates: Rates = field(default_factory=Rates)
 
 
-class HeldSparse(_Held[SparseSpec, SparseTable, SparseContributions]):
+class ServerSparseTable(_ServerTable[SparseSpec, SparseTable, SparseContributions]):
     """A sparse table of this server."""
 
 
-class HeldDense(_Held[DenseSpec, DenseTable, DenseContributions]):
+class ServerDenseTable(_ServerTable[DenseSpec, DenseTable, DenseContributions]):
     """A dense table, or its shards here."""
 
 
-Held = HeldSparse | HeldDense
+ServerTable = ServerSparseTable | ServerDenseTable

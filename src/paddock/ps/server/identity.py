@@ -36,7 +36,7 @@ def boot_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LogIdentity:
     """What the file says. is_clean: everything is on the disk. is_whole: no primary's state was
     coming in."""
 
@@ -52,7 +52,7 @@ class MemberFile:
     def __init__(self, directory: Path, say: Callable[[str], None]) -> None:
         self.directory = directory
         self.say = say
-        self._told = Told()
+        self._told = LogIdentity()
         self._had_log = False
 
     def prepare(self) -> None:
@@ -82,7 +82,7 @@ class MemberFile:
 
     def write(self, server: int = 0, *, is_clean: bool = False, is_whole: bool = True) -> int:
         """Write it down; the log's name. server: another name for it, 0 for none."""
-        self._told = Told(server or self._told.server, boot_id(), is_clean, is_whole)
+        self._told = LogIdentity(server or self._told.server, boot_id(), is_clean, is_whole)
         self.directory.mkdir(parents=True, exist_ok=True)
         write_json(self.directory / _FILE, asdict(self._told))
         return self._told.server
@@ -91,15 +91,15 @@ class MemberFile:
         """The log was closed: it is on the disk."""
         self.write(is_clean=True, is_whole=self._told.is_whole)
 
-    def _read(self) -> Told:
+    def _read(self) -> LogIdentity:
         path = self.directory / _FILE
         if not path.exists():
-            return Told()
+            return LogIdentity()
         try:
-            told: Told = value_from(Told, read_json(path, "identity")[0])
+            told: LogIdentity = value_from(LogIdentity, read_json(path, "identity")[0])
         except (DamageError, ValueError) as error:
             self.say(f"{error}; the log gets a new name")
-            return Told()
+            return LogIdentity()
         return told
 
 

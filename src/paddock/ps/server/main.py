@@ -25,11 +25,11 @@ from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.link import read_token
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.options import Options, read_options
+from paddock.ps.server.options import ServerOptions, read_options
 from paddock.ps.server.pair import Pair, prepare_pair
-from paddock.ps.server.recovery import Snapshots, keep_place, open_engine
+from paddock.ps.server.recovery import Snapshots, open_engine, record_place
 from paddock.ps.server.serve import Server
-from paddock.ps.server.services import NO_SERVICES, Service
+from paddock.ps.server.services import NO_SERVICES, HostedService
 from paddock.ps.server.store import Store
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
@@ -55,7 +55,9 @@ def say(line: str) -> None:
 
 
 def run(
-    words: Sequence[str], env: Mapping[str, str], services: Mapping[str, Service] = NO_SERVICES
+    words: Sequence[str],
+    env: Mapping[str, str],
+    services: Mapping[str, HostedService] = NO_SERVICES,
 ) -> int:
     """Run a server with these flags until it is told to end; the exit code.
 
@@ -81,7 +83,7 @@ def run(
     return 0
 
 
-def named_options(words: Sequence[str], env: Mapping[str, str]) -> Options:
+def named_options(words: Sequence[str], env: Mapping[str, str]) -> ServerOptions:
     """The options; in a pod, a name that they need and nobody knows yet is waited for.
 
     Raises UsageError.
@@ -125,7 +127,9 @@ def is_own_host(host: str, unknown: list[str] | None = None) -> bool:
 
 
 def serve(
-    options: Options, ended: threading.Event, services: Mapping[str, Service] = NO_SERVICES
+    options: ServerOptions,
+    ended: threading.Event,
+    services: Mapping[str, HostedService] = NO_SERVICES,
 ) -> None:
     """Be a server until `ended` is set; snapshots are written meanwhile."""
     metrics = None
@@ -210,14 +214,16 @@ def _leave_tables(server: Server) -> None:
         say(f"the log stays: {error.message}")
 
 
-def make_server(options: Options, services: Mapping[str, Service] = NO_SERVICES) -> Server:
+def make_server(
+    options: ServerOptions, services: Mapping[str, HostedService] = NO_SERVICES
+) -> Server:
     """A server with its state recovered, listening but not yet accepting."""
     token = read_token(options.token_file)
     servers = max(1, len(options.endpoints))
     memory = options.memory_limit or memory_for_tables(options.servers_here)
     store = Store(options.index, servers, memory_limit_bytes=memory)
     file = prepare_pair(options, say)
-    keep_place(options.data_dir, options.index, servers, options.job)
+    record_place(options.data_dir, options.index, servers, options.job)
     engine, server_id = open_engine(store, options.data_dir, options.ack, say)  # type: ignore[arg-type]  # read_options has looked
     snapshots = None
     if engine.log is not None:
@@ -255,7 +261,7 @@ def begin_with(engine: Engine, directory: str, job: str) -> None:
     engine.record(Op.LOAD, {**where, "checksum": checkpoint.checksum})
 
 
-def ready_line(server: Server, options: Options) -> str:
+def ready_line(server: Server, options: ServerOptions) -> str:
     """The one line that says the server is ready."""
     trainers = options.num_gradient_servers
     return (

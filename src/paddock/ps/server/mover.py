@@ -18,7 +18,7 @@ from paddock.errors import PaddockError
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.link import FrameConnection
 from paddock.ps.server.handover import DELTA, LAST
-from paddock.ps.server.held import Held, HeldSparse
+from paddock.ps.server.held import ServerSparseTable, ServerTable
 from paddock.ps.server.moves import PART_BYTES, PHASES
 from paddock.ps.spec import to_json
 from paddock.ps.storage.arrays import encode_arrays
@@ -43,11 +43,11 @@ ORDER_SECONDS_MAX = 3600.0
 
 
 @dataclass(slots=True)
-class Attempt:
+class Migration:
     """A shard that leaves. table: its number on the other server. since: the newest record in
     what was sent. parts, sent: how many, of how many bytes. frozen: when pushes began to wait."""
 
-    held: Held
+    held: ServerTable
     shard: int
     version: int
     peer: ServerConnection
@@ -59,7 +59,7 @@ class Attempt:
     frozen: float = 0.0
 
 
-class Mover:
+class ShardMigrator:
     """Of one server."""
 
     def __init__(self, server: Server) -> None:
@@ -106,7 +106,7 @@ class Mover:
                         raise
                     self._pause(AGAIN_SECONDS)
 
-    def _named(self, order: dict[str, Any]) -> tuple[Held, int]:
+    def _named(self, order: dict[str, Any]) -> tuple[ServerTable, int]:
         held, shard = self.server.store.by_name.get(str(order.get("table"))), order.get("shard")
         if held is None:
             raise RequestError("unknown-table", f"there is no table {order.get('table')!r}")
@@ -114,19 +114,19 @@ class Mover:
             raise RequestError("usage", f"table {held.spec.name!r} has no shard {shard!r}")
         return held, shard
 
-    def _give(self, held: Held, shard: int, to: int, until: float) -> dict[str, Any]:
-        moves = held.moves
+    def _give(self, held: ServerTable, shard: int, to: int, until: float) -> dict[str, Any]:
+        ownership = held.ownership
         phases: tuple[str, ...] = PHASES
         with held.lock:
-            if shard in moves.owned:
-                version = moves.leave(shard, to, secrets.randbits(32))
-            elif moves.given.get(shard, (-1, 0))[0] == to:
-                version, phases = moves.given[shard][1], PHASES[-1:]
+            if shard in ownership.owned:
+                version = ownership.leave(shard, to, secrets.randbits(32))
+            elif ownership.given.get(shard, (-1, 0))[0] == to:
+                version, phases = ownership.given[shard][1], PHASES[-1:]
             else:
                 raise RequestError(
                     "moved", f"shard {shard} of table {held.spec.name!r} is not here"
                 )
-        one = Attempt(held, shard, version, self._peer(to, SERVER_SECONDS), until)
+        one = Migration(held, shard, version, self._peer(to, SERVER_SECONDS), until)
         try:
             one.table = int(one.peer.ask(Op.CREATE, to_json(held.spec))["table"])
             for phase in phases:
@@ -136,10 +136,10 @@ class Mover:
             return {"bytes": one.sent, "seconds": waited}
         finally:
             with held.lock:
-                moves.stay(shard, version)
+                ownership.stay(shard, version)
             one.peer.close()
 
-    def do(self, phase: str, one: Attempt) -> None:
+    def do(self, phase: str, one: Migration) -> None:
         """Carry out a phase of PHASES."""
         getattr(self, f"_{phase}")(one)
 
@@ -147,16 +147,16 @@ class Mover:
         if self._stopped.wait(seconds):
             raise ConnectionClosed("the server is ending")
 
-    def _copy(self, one: Attempt) -> None:
-        if isinstance(one.held, HeldSparse):  # Of a dense shard every push changes all.
+    def _copy(self, one: Migration) -> None:
+        if isinstance(one.held, ServerSparseTable):  # Of a dense shard every push changes all.
             left = self._rest(one)
             while left > PART_BYTES and (now := self._rest(one)) < left / 2:
                 left = now
 
-    def _rest(self, one: Attempt) -> int:
+    def _rest(self, one: Migration) -> int:
         """The other server gets what it lacks, on its disk if it has one. Returns its bytes."""
         with one.held.lock:
-            lsn = self.server.engine.position()
+            lsn = self.server.engine.newest_lsn()
             arrays, is_all = one.held.table.shard_changes(one.shard, one.since)
         flags = 0 if is_all else DELTA
         whole = memoryview(b"".join(encode_arrays(arrays)[0]))
@@ -185,12 +185,12 @@ class Mover:
         one.since = lsn
         return len(whole)
 
-    def _freeze(self, one: Attempt) -> None:
+    def _freeze(self, one: Migration) -> None:
         held = one.held
         while True:
             with held.lock:
                 busy = bool(held.contributions.nbytes)
-                if held.moves.freeze(one.shard, one.version, busy=busy):
+                if held.ownership.freeze(one.shard, one.version, busy=busy):
                     break
             if time.monotonic() >= one.until:
                 raise RequestError(
@@ -202,16 +202,16 @@ class Mover:
             self._pause(FREEZE_SECONDS)
         one.frozen = time.monotonic()
 
-    def _move(self, one: Attempt) -> None:
+    def _move(self, one: Migration) -> None:
         order = {"shard": one.shard, "to": one.peer.index, "version": one.version}
         header = Header(Op.MOVE, table=one.held.number)
         self.server.engine.write(header, json.dumps(order).encode())
         # After a power cut this server must not own it again.
-        self.server.engine.keep()
+        self.server.engine.make_durable()
         with one.held.lock:
-            one.held.moves.stay(one.shard, one.version)
+            one.held.ownership.stay(one.shard, one.version)
 
-    def _own(self, one: Attempt) -> None:
+    def _own(self, one: Migration) -> None:
         order = {"shard": one.shard, "version": one.version, "own": True, "step": one.held.step}
         try:
             one.peer.ask(Op.ADOPT, order, table=one.table)
@@ -225,13 +225,13 @@ class Mover:
 
     # -------------------------------------------------------------------------------- the taker
 
-    def fate(self, order: dict[str, Any]) -> dict[str, Any]:
+    def migration_status(self, order: dict[str, Any]) -> dict[str, Any]:
         """What became of an attempt of this server, for the one to which the shard was to go."""
         held, shard = self._named(order)
         with held.lock:
-            fate = held.moves.fate(shard, order.get("to"), order.get("version"))
+            fate = held.ownership.migration_status(shard, order.get("to"), order.get("version"))
             step = held.step
-        self.server.engine.keep()  # A giver that comes back must not say otherwise.
+        self.server.engine.make_durable()  # A giver that comes back must not say otherwise.
         self.server.check_serving()
         return {"fate": fate, "step": step}
 
@@ -240,17 +240,17 @@ class Mover:
             if self.server.role != "primary":
                 continue
             for held in list(self.server.store.tables):
-                for shard in list(held.moves.arrivals):
+                for shard in list(held.ownership.incoming):
                     try:
                         self._ask(held, shard)
                     except PaddockError as error:
                         what = f"table {held.spec.name!r}: shard {shard} on its way here"
                         self.server.say_once(f"{what}: {error.message}")
 
-    def _ask(self, held: Held, shard: int) -> None:
+    def _ask(self, held: ServerTable, shard: int) -> None:
         """Own or forget what came, if its giver knows which."""
         with held.lock:
-            one = held.moves.arrivals.get(shard)
+            one = held.ownership.incoming.get(shard)
         if one is None or one.source >= len(self.server.options.endpoints):
             return
         order = {"table": held.spec.name, "shard": shard, "version": one.version}
@@ -262,5 +262,5 @@ class Mover:
             self.server.engine.write(header, json.dumps(done).encode())
 
 
-# What is asked of it, by an admin and by the Mover of another server.
-MOVES = {"move": Mover.move, "fate": Mover.fate}
+# What is asked of it, by an admin and by the ShardMigrator of another server.
+MOVES = {"move": ShardMigrator.move, "fate": ShardMigrator.migration_status}

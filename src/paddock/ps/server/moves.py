@@ -39,11 +39,11 @@ PART_BYTES = BODY_MAX - 8
 # A version: how often the shard has changed hands, and a random number.
 _NONCE_BITS = 32
 Shards = NDArray[Any]
-Fate = Literal["given", "coming", "gone"]
+MigrationStatus = Literal["given", "coming", "gone"]
 
 
 @dataclass(slots=True)
-class Leaving:
+class OutgoingShard:
     """An attempt to give a shard away. is_wished: to be frozen when no step is being gathered."""
 
     to: int
@@ -53,7 +53,7 @@ class Leaving:
 
 
 @dataclass(slots=True)
-class Arrival:
+class IncomingShard:
     """A shard on its way here from server `source`. count: parts that came. parts: of the newest
     copy, and of the rows changed since; ends: where each of these states ends."""
 
@@ -74,13 +74,13 @@ class Arrival:
         return [decode_arrays(b"".join(self.parts[start:stop])) for start, stop in bounds]
 
 
-class Moves:
+class ShardOwnership:
     """The shards of one table. owned: those that are here, in order; one list with the table's.
 
     server: this one's number. given: (to, version) of those it owned last. adopted: versions of
     those that came; they stay, for what is told twice.
 
-    >>> moves = Moves("words", 0, [0, 1], 4)
+    >>> moves = ShardOwnership("words", 0, [0, 1], 4)
     >>> version = moves.leave(1, 3, 77)
     >>> moves.freeze(1, version, busy=False), moves.fate(1, 3, version)
     (True, 'coming')
@@ -95,8 +95,8 @@ class Moves:
         self.owned = owned
         self.given: dict[int, tuple[int, int]] = {}
         self.adopted: dict[int, int] = {}
-        self.arrivals: dict[int, Arrival] = {}
-        self.leaving: dict[int, Leaving] = {}
+        self.incoming: dict[int, IncomingShard] = {}
+        self.leaving: dict[int, OutgoingShard] = {}
         # Of each trainer: (incarnation, number) of a push that was sent away; those after it wait.
         self.behind: dict[int, tuple[int, int]] = {}
         self._is_away = np.ones(shards, np.bool_)
@@ -105,17 +105,17 @@ class Moves:
     @property
     def nbytes(self) -> int:
         """Bytes of what came and is not owned."""
-        return sum(len(part) for one in self.arrivals.values() for part in one.parts)
+        return sum(len(part) for one in self.incoming.values() for part in one.parts)
 
     @property
     def is_idle(self) -> bool:
         """Whether no shard is frozen or on its way here."""
-        return not self.arrivals and not any(one.is_frozen for one in self.leaving.values())
+        return not self.incoming and not any(one.is_frozen for one in self.leaving.values())
 
     @property
     def active(self) -> bool:
         """Whether a shard has moved, or does: until then nobody has to look at shards."""
-        return bool(self.given or self.adopted or self.arrivals or self.leaving)
+        return bool(self.given or self.adopted or self.incoming or self.leaving)
 
     def _changed(self) -> None:
         self._is_away[:] = True
@@ -182,7 +182,7 @@ class Moves:
     def leave(self, shard: int, to: int, nonce: int) -> int:
         """Begin an attempt to give a shard away; its version, above all that the shard had."""
         version = ((self.adopted.get(shard, 0) >> _NONCE_BITS) + 1 << _NONCE_BITS) + nonce
-        self.leaving[shard] = Leaving(to, version)
+        self.leaving[shard] = OutgoingShard(to, version)
         return version
 
     def freeze(self, shard: int, version: int, *, busy: bool) -> bool:
@@ -219,7 +219,7 @@ class Moves:
         self.given[shard] = to, version
         self._changed()
 
-    def fate(self, shard: int, to: object, version: object) -> Fate:
+    def migration_status(self, shard: int, to: object, version: object) -> MigrationStatus:
         """What became of an attempt."""
         if self.given.get(shard) == (to, version):
             return "given"
@@ -234,7 +234,7 @@ class Moves:
 
     def has_part(self, shard: int, version: int, part: int) -> bool:
         """Whether a part came before, or is of no use any more."""
-        one = self.arrivals.get(shard)
+        one = self.incoming.get(shard)
         is_here = one is not None and one.version == version and part < one.count
         return is_here or self.was_owned(shard, version)
 
@@ -244,7 +244,7 @@ class Moves:
             raise RequestError(
                 "usage", f"shard {shard} of table {self.table!r} is not to come here"
             )
-        one = self.arrivals.get(shard)
+        one = self.incoming.get(shard)
         if one is None and part == 0:
             return
         if one is None or one.version != version:  # Another attempt: its giver is asked first.
@@ -254,12 +254,14 @@ class Moves:
                 "deadline", f"part {part} of shard {shard} does not follow what came"
             )
 
-    def receive(self, shard: int, arrival: Arrival, data: bytes, *, adds: bool, ends: bool) -> None:
+    def receive(
+        self, shard: int, arrival: IncomingShard, data: bytes, *, adds: bool, ends: bool
+    ) -> None:
         """A part of a shard that comes. adds: to the states before its own; ends: its own.
 
         arrival: an empty one, for the first part.
         """
-        one = self.arrivals.setdefault(shard, arrival)
+        one = self.incoming.setdefault(shard, arrival)
         assert one.version == arrival.version
         if one.is_whole and not adds:
             one.parts, one.ends = [], []
@@ -268,9 +270,9 @@ class Moves:
         if ends:
             one.ends.append(len(one.parts))
 
-    def own(self, shard: int, version: int) -> Arrival:
+    def own(self, shard: int, version: int) -> IncomingShard:
         """The shard that came is this server's."""
-        arrival = self.arrivals.pop(shard)
+        arrival = self.incoming.pop(shard)
         self.owned.append(shard)
         self.owned.sort()
         self.given.pop(shard, None)
@@ -288,7 +290,7 @@ class Moves:
             "adopted": {str(s): v for s, v in sorted(self.adopted.items())},
             "arrivals": {
                 str(s): [a.version, a.source, a.count, list(a.ends), len(a.parts)]
-                for s, a in sorted(self.arrivals.items())
+                for s, a in sorted(self.incoming.items())
             },
         }
 
@@ -296,7 +298,7 @@ class Moves:
         """The parts."""
         return {
             f"move.{shard}.{i}": np.frombuffer(part, np.uint8)
-            for shard, arrival in sorted(self.arrivals.items())
+            for shard, arrival in sorted(self.incoming.items())
             for i, part in enumerate(arrival.parts)
         }
 
@@ -305,8 +307,8 @@ class Moves:
         self.owned[:] = data["owned"]
         self.given = {int(s): (int(to), int(v)) for s, (to, v) in data["given"].items()}
         self.adopted = {int(s): int(v) for s, v in data["adopted"].items()}
-        self.arrivals = {
-            int(s): Arrival(
+        self.incoming = {
+            int(s): IncomingShard(
                 v, source, n, ends, [arrays[f"move.{s}.{i}"].tobytes() for i in range(have)]
             )
             for s, (v, source, n, ends, have) in data["arrivals"].items()

@@ -93,7 +93,7 @@ def _flag(
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """What a server is asked to be, and the table of its flags.
 
     servers_here: of the job on this host, this one included. said: what to tell about flags.
@@ -232,7 +232,7 @@ IGNORED = {
 
 
 def _table() -> Iterator[Flag]:
-    for one in fields(Options):
+    for one in fields(ServerOptions):
         if one.metadata:
             default, meaning, env, read, words = one.metadata["flag"]
             name = one.name if one.name == "num_gradient_servers" else one.name.replace("_", "-")
@@ -251,7 +251,7 @@ OPTIONS = tuple(
 
 def read_options(
     words: Sequence[str], env: Mapping[str, str], is_own: IsOwn = lambda host: False
-) -> Options:
+) -> ServerOptions:
     """The options in the words of a command line and the environment. Raises UsageError.
 
     is_own: whether a host is this machine; asked where the list of servers leaves it open.
@@ -268,7 +268,7 @@ def read_options(
     said = [f"{name} does nothing here: {why}" for name, why in line.ignored().items()]
     given = line.texts()
     values: dict[str, Any] = {}
-    for one in fields(Options):
+    for one in fields(ServerOptions):
         if not one.metadata:
             continue
         default, _, names, read, choices = one.metadata["flag"]
@@ -283,7 +283,7 @@ def read_options(
         if choices and text not in (default, *choices):
             problems.append(Problem(f"--{shown} is {text!r}", " or ".join(choices)))
     if not problems:
-        options = _settled(Options(**values), env, is_own, problems)
+        options = _settled(ServerOptions(**values), env, is_own, problems)
         problems += [Problem(what, hint) for wrong, what, hint in _mistakes(options) if wrong]
     if problems:
         raise UsageError.of(problems)
@@ -291,8 +291,8 @@ def read_options(
 
 
 def _settled(
-    given: Options, env: Mapping[str, str], is_own: IsOwn, problems: list[Problem]
-) -> Options:
+    given: ServerOptions, env: Mapping[str, str], is_own: IsOwn, problems: list[Problem]
+) -> ServerOptions:
     """What follows from several options together: which of the endpoints it is, and where."""
     for name in ("witness", "replica_of", "advertise"):
         text = getattr(given, name)
@@ -317,7 +317,7 @@ def _settled(
     )
 
 
-def _mistakes(o: Options) -> list[tuple[object, str, str]]:
+def _mistakes(o: ServerOptions) -> list[tuple[object, str, str]]:
     """(whether it was made, what to say, a hint)."""
     doubled = sorted({e for e in o.endpoints if o.endpoints.count(e) > 1})
     return [
@@ -375,7 +375,7 @@ def _mistakes(o: Options) -> list[tuple[object, str, str]]:
     ]
 
 
-def _doubts(o: Options) -> list[tuple[object, str]]:
+def _doubts(o: ServerOptions) -> list[tuple[object, str]]:
     """(whether it is so, what to say) of what is allowed, and seldom meant."""
     return [
         (

@@ -20,28 +20,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.consistency.lease import Ask, Reply, Request
+from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, LeaseVerb
 from paddock.ps.consistency.replication import (
     NEAR_RECORDS,
     Action,
-    Begin,
-    Connect,
+    AskWitness,
+    BeginTerm,
+    ConnectToPrimary,
     Deposed,
-    Member,
-    Role,
-    Seek,
+    ReplicaRole,
+    ReplicaState,
+    SendMessage,
     Stage,
-    Tell,
     recovered,
 )
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import FrameConnection, Identity
-from paddock.ps.server.feed import Feed
+from paddock.ps.server.feed import ReplicaFeed
 from paddock.ps.server.follower import Follower
 from paddock.ps.server.identity import MemberFile
-from paddock.ps.server.options import Options
+from paddock.ps.server.options import ServerOptions
 from paddock.ps.server.witness import boot_seconds, request_body
-from paddock.ps.stream import ConnectionClosed, Stream
+from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.values import body_from
@@ -56,10 +56,10 @@ WITNESS_SECONDS = 0.6
 LOOK_SECONDS = 0.25
 JOIN_SECONDS = 5.0
 
-Event = Callable[[Member], tuple[Member, list[Action]]]
+Event = Callable[[ReplicaState], tuple[ReplicaState, list[Action]]]
 
 
-def prepare_pair(options: Options, say: Callable[[str], None]) -> MemberFile | None:
+def prepare_pair(options: ServerOptions, say: Callable[[str], None]) -> MemberFile | None:
     """Before the log is opened; None for a server that keeps none. Raises UsageError."""
     if not options.data_dir:
         return None
@@ -91,11 +91,11 @@ class Pair:
         self.group = f"{options.job}-{options.index}"
         self.serves_alone = options.ack != "replica"
         end = engine.log.last
-        member = Member(
+        member = ReplicaState(
             file.open(is_empty=end == 0, is_on_disk=options.ack == "disk"),
             options.advertise or join_endpoint(options.bind, server.port),
             is_first=not options.replica_of and (not store.history or options.promote == "yes"),
-            near=-1 if self.serves_alone else NEAR_RECORDS,
+            max_lag=-1 if self.serves_alone else NEAR_RECORDS,
         )
         self.member = recovered(member, end=end, history=store.history)
         self.clock = boot_seconds
@@ -103,7 +103,7 @@ class Pair:
         self.feeding: dict[int, int] = {}
         self.failed = ""
         self._changed = threading.Condition()
-        self._request: Request | None = None
+        self._request: LeaseRequest | None = None
         self._asked = threading.Condition()
         self._stopped = threading.Event()
         self._said: dict[str, str] = {}
@@ -123,9 +123,9 @@ class Pair:
         for thread in self._threads:
             thread.start()
 
-    def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
+    def feed(self, stream: FrameStream, header: Header, body: memoryview) -> None:
         """Serve a replica's connection to its end."""
-        Feed(self, stream).serve(header, body)
+        ReplicaFeed(self, stream).serve(header, body)
 
     @property
     def identity(self) -> Identity:
@@ -147,7 +147,7 @@ class Pair:
         """Whether to answer reads."""
         member = self.member
         if self.serves_alone:
-            return member.role is Role.PRIMARY
+            return member.role is ReplicaRole.PRIMARY
         return member.may_serve(now=self.clock())
 
     def may_write(self) -> int:
@@ -156,7 +156,7 @@ class Pair:
         `engine.order` is held by who relies on it for longer than a moment.
         """
         member = self.member
-        if member.role is not Role.PRIMARY:
+        if member.role is not ReplicaRole.PRIMARY:
             raise self.refusal()
         return member.epoch
 
@@ -164,7 +164,7 @@ class Pair:
         """Why this server does not serve, and who does as far as it knows."""
         register, member = self.member.register, self.member
         endpoint = register.endpoint if register.holder != member.server else ""
-        if member.role is Role.PRIMARY:
+        if member.role is ReplicaRole.PRIMARY:
             message = f"this server is cut off from its witness {self.witness}"
         else:
             message = "this server is a replica"
@@ -188,7 +188,7 @@ class Pair:
         with self._changed:
             while True:
                 member = self.member
-                if member.role is not Role.PRIMARY or member.epoch != epoch:
+                if member.role is not ReplicaRole.PRIMARY or member.epoch != epoch:
                     raise self.refusal()
                 if member.acknowledges(lsn, now=self.clock()):
                     return
@@ -209,8 +209,8 @@ class Pair:
             "stage": member.stage.value,
             "epoch": member.epoch,
             "position": member.end,
-            "acknowledged": member.safe,
-            "replica": member.acked if member.counted else None,
+            "acknowledged": member.high_watermark,
+            "replica": member.match_lsn if member.in_sync_candidate else None,
             "in_sync": len(member.register.in_sync),
             "is_in_sync": member.server in member.register.in_sync,
             "holder": member.register.endpoint,
@@ -227,12 +227,12 @@ class Pair:
         with self._changed:
             yield
 
-    def become(self, member: Member) -> None:
+    def become(self, member: ReplicaState) -> None:
         """The member from now on; its lock is held."""
         self.member = member
         self._changed.notify_all()
 
-    def handle(self, event: Event) -> list[Tell]:
+    def handle(self, event: Event) -> list[SendMessage]:
         """Give the member an event and do what it says, but for what the caller has to tell."""
         with self._changed:
             after, actions = event(self.member)
@@ -243,7 +243,7 @@ class Pair:
             before = self.member.role
             after, actions = event(self.member)
             for action in actions:
-                if isinstance(action, Begin):
+                if isinstance(action, BeginTerm):
                     after = self._begin(after, action.epoch)
             self.become(after)
             told = self._carry_out(actions)
@@ -251,29 +251,29 @@ class Pair:
             self._tell_role()
         return told
 
-    def _begin(self, member: Member, epoch: int) -> Member:
+    def _begin(self, member: ReplicaState, epoch: int) -> ReplicaState:
         """REPLICA -> PRIMARY: the record that begins the epoch. Both locks are held."""
         body = json.dumps({"epoch": epoch, "server": member.server}).encode()
-        header = Header(Op.EPOCH, stamp=self.engine.clock())
+        header = Header(Op.TERM, stamp=self.engine.clock())
         lsn = self.engine.append(header, body)
         assert lsn == member.end + 1, (lsn, member.end)
         store = self.engine.store
-        store.note(lsn, header, body)
-        if store.chief is not None:
-            store.chief.forget()  # What trainers said to another one is unknown here.
+        store.apply_meta(lsn, header, body)
+        if store.group is not None:
+            store.group.forget()  # What trainers said to another one is unknown here.
         return member.appended(now=self.clock())[0]
 
-    def _carry_out(self, actions: list[Action]) -> list[Tell]:
+    def _carry_out(self, actions: list[Action]) -> list[SendMessage]:
         """The member's lock is held; nothing here waits."""
         told = []
         for action in actions:
-            if isinstance(action, Tell):
+            if isinstance(action, SendMessage):
                 told.append(action)
-            elif isinstance(action, Seek):
+            elif isinstance(action, AskWitness):
                 with self._asked:
                     self._request = action.request
                     self._asked.notify_all()
-            elif isinstance(action, Connect):
+            elif isinstance(action, ConnectToPrimary):
                 self.follower.go(action.endpoint)
             elif isinstance(action, Deposed):
                 whom = f", {action.endpoint} is" if action.endpoint else ""
@@ -282,7 +282,7 @@ class Pair:
 
     def _tell_role(self) -> None:
         member = self.member
-        if member.role is Role.PRIMARY:
+        if member.role is ReplicaRole.PRIMARY:
             self.say(f"epoch {member.epoch}: this server is the primary, from record {member.end}")
             let_go = self.follower.interrupt
         elif self.server.coordinator is not None:
@@ -326,8 +326,10 @@ class Pair:
             try:
                 if link is None:
                     link = self._reach()
-                reply: Reply = body_from(Reply, self._tell(link, request), "answer of a witness")
-                self.handle(partial(Member.replied, reply=reply, now=self.clock()))
+                reply: LeaseReply = body_from(
+                    LeaseReply, self._tell(link, request), "answer of a witness"
+                )
+                self.handle(partial(ReplicaState.replied, reply=reply, now=self.clock()))
                 self._say_stuck()
                 self.say_once("witness", "")
             except PaddockError as error:
@@ -341,14 +343,17 @@ class Pair:
     def _reach(self) -> FrameConnection:
         return FrameConnection(self.witness, self.identity, "admin", WITNESS_SECONDS)
 
-    def _tell(self, link: FrameConnection, request: Request) -> bytes:
+    def _tell(self, link: FrameConnection, request: LeaseRequest) -> bytes:
         link.send(Header(Op.CONTROL), request_body(self.group, request))
         return bytes(link.receive()[1])
 
     def _say_stuck(self) -> None:
         """A server that nobody lets serve, and that has nobody to follow, says so."""
         member, register, line = self.member, self.member.register, ""
-        is_replica, is_in_sync = member.role is Role.REPLICA, member.server in register.in_sync
+        is_replica, is_in_sync = (
+            member.role is ReplicaRole.REPLICA,
+            member.server in register.in_sync,
+        )
         if is_replica and register.version == 0 and not member.is_first:
             line = (
                 f"witness {self.witness} knows nothing of {self.group}; if this server's log is "
@@ -363,12 +368,12 @@ class Pair:
         if self._stopped.is_set():
             return
         now = self.clock()
-        seen: list[Request] = []
+        seen: list[LeaseRequest] = []
 
-        def release(member: Member) -> tuple[Member, list[Action]]:
+        def release(member: ReplicaState) -> tuple[ReplicaState, list[Action]]:
             after, actions = member.release(now=now)
-            seen.extend(a.request for a in actions if isinstance(a, Seek))
-            return after, [a for a in actions if not isinstance(a, Seek | Deposed)]
+            seen.extend(a.request for a in actions if isinstance(a, AskWitness))
+            return after, [a for a in actions if not isinstance(a, AskWitness | Deposed)]
 
         self._stopped.set()
         with contextlib.suppress(PaddockError):
@@ -379,7 +384,7 @@ class Pair:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(JOIN_SECONDS)
-        wanted = [request for request in seen if request.ask is Ask.RELEASE]
+        wanted = [request for request in seen if request.ask is LeaseVerb.RELEASE]
         if wanted:
             with contextlib.suppress(PaddockError):  # The lease runs out by itself.
                 link = self._reach()

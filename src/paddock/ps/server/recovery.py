@@ -12,11 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.server.cut import Cut
+from paddock.ps.server.cut import SnapshotView
 from paddock.ps.server.engine import Ack, Engine
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json, writing
-from paddock.ps.storage.log import Log, read_identity
+from paddock.ps.storage.log import RecordLog, read_identity
 from paddock.ps.storage.snapshot import (
     Snapshot,
     State,
@@ -35,7 +35,7 @@ def new_server_id() -> int:
     return secrets.randbits(64) | 1
 
 
-def keep_place(directory: str, index: int, servers: int, job: str) -> None:
+def record_place(directory: str, index: int, servers: int, job: str) -> None:
     """Write down, or compare, which server of which job a data directory is.
 
     Which shards are here follows from the place: another one would lose rows without a word.
@@ -75,7 +75,7 @@ def open_engine(
     snapshot, warnings = newest_snapshot(path)
     head = read_identity(path) if path.is_dir() else None
     server = snapshot.server if snapshot else head.server if head else new_server_id()
-    log = Log(path, server=server, start=1 if snapshot is None else snapshot.state.lsn + 1)
+    log = RecordLog(path, server=server, start=1 if snapshot is None else snapshot.state.lsn + 1)
     for line in (*warnings, *log.warnings):
         say(line)
     if snapshot is not None:
@@ -88,8 +88,8 @@ def open_engine(
             f"{path}: what it holds does not fit into this machine's memory: {error}",
             hint="start it where there is more, or fewer servers beside it",
         ) from error
-    if store.chief is not None:
-        store.chief.forget()
+    if store.group is not None:
+        store.group.forget()
     if snapshot is not None or count:
         rows = sum(getattr(held.table, "rows", 0) for held in store.tables)
         say(
@@ -185,7 +185,9 @@ class Snapshots:
         with self.lock:
             self._is_asked = False
             log.roll()
-            cut = Cut(self.engine, lambda store: (store.state_values(), store.state_arrays()))
+            cut = SnapshotView(
+                self.engine, lambda store: (store.state_values(), store.state_arrays())
+            )
             try:
                 save_snapshot(
                     self.directory,

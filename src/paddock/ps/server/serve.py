@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock import __version__
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.consistency.step_words import Rules
+from paddock.ps.consistency.step_words import GroupRules
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.link import Identity
 from paddock.ps.server import checks
-from paddock.ps.server.coordinate import TICK_SECONDS, Coordinator
-from paddock.ps.server.cut import Save, no_cut
+from paddock.ps.server.coordinate import TICK_SECONDS, GroupCoordinator
+from paddock.ps.server.cut import Save, no_snapshot_view
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.held import HeldSparse
-from paddock.ps.server.mover import MOVES, Mover
-from paddock.ps.server.options import Options
+from paddock.ps.server.held import ServerSparseTable
+from paddock.ps.server.mover import MOVES, ShardMigrator
+from paddock.ps.server.options import ServerOptions
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.services import NO_SERVICES, Service, Services
-from paddock.ps.server.session import Lobby, Session
+from paddock.ps.server.services import NO_SERVICES, HostedService, Services
+from paddock.ps.server.session import Session, SmallPullPoller
 from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
 from paddock.ps.storage.spool import Spool
-from paddock.ps.stream import ConnectionClosed, Stream, enlarge, keep_alive, os_reason
+from paddock.ps.stream import ConnectionClosed, FrameStream, enlarge, keep_alive, os_reason
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import Hello, Welcome, proof_of
@@ -45,13 +45,13 @@ Part = TypeVar("Part")
 BACKLOG = 512
 # Connections that have not said who they are. One more, and the oldest of them ends: a trainer
 # needs a moment only, so none is kept out.
-STRANGERS_MAX = 128
+UNAUTHENTICATED_MAX = 128
 # A trainer whose connection is open is silent only after so many --trainer-timeout.
 PATIENCE = 10
 # Within these a connection that was replaced has ended; else the new one ends, and comes again.
 FORMER_SECONDS = 5.0
 NO_TRAINERS = ("admin", "replica")
-# For so long at most the chief completes no step while a save takes its cut.
+# For so long at most the coordinator completes no step while a save takes its cut.
 HOLD_SECONDS_MAX = 10.0
 # What an admin may ask of a replica too.
 OF_ANY_ROLE = ("digest", "tables", "progress", "snapshot")
@@ -66,7 +66,7 @@ class Server:
 
     def __init__(
         self,
-        options: Options,
+        options: ServerOptions,
         engine: Engine,
         say: Callable[[str], None] = lambda line: None,
         *,
@@ -75,7 +75,7 @@ class Server:
         snapshots: Snapshots | None = None,
         witness: Witness | None = None,
         file: MemberFile | None = None,
-        services: Mapping[str, Service] = NO_SERVICES,
+        services: Mapping[str, HostedService] = NO_SERVICES,
     ) -> None:
         self.options = options
         self.engine = engine
@@ -83,18 +83,18 @@ class Server:
         self.server_id = server_id or secrets.token_hex(8)
         self.token = token
         self.started = time.monotonic()
-        self.coordinator: Coordinator | None = None
+        self.coordinator: GroupCoordinator | None = None
         if options.index == 0:
-            rules = Rules(
+            rules = GroupRules(
                 trainers=options.num_gradient_servers,
                 silent_seconds=options.trainer_timeout,
                 on_silence=options.on_lost_trainer,
             )
-            self.coordinator = Coordinator(engine, rules, say)
+            self.coordinator = GroupCoordinator(engine, rules, say)
         self.services = Services(self, services)
         self.snapshots = snapshots
         self.pair: Pair | None = None
-        self.mover = Mover(self)
+        self.migrator = ShardMigrator(self)
         self.witness = witness
         self.file = file
         self.say = say
@@ -104,7 +104,7 @@ class Server:
         self._past = {"pushes": 0, "pulls": 0}  # of connections that have ended
         self._lock = threading.Lock()
         self._saving = threading.Lock()
-        self.lobby = Lobby()
+        self.small_pulls = SmallPullPoller()
         self._save: Save | None = None
         self.spool = Spool(options.data_dir)
         self._stopped = threading.Event()
@@ -177,12 +177,14 @@ class Server:
             threading.Thread(target=self._tick, daemon=True).start()
         if self.pair is not None:
             self.pair.start()
-        self.mover.start()
+        self.migrator.start()
 
     def _tick(self) -> None:
-        """The chief's clock. A trainer that is connected may compute PATIENCE times as long."""
+        """The coordinator's clock. A trainer that is connected may compute PATIENCE times as
+        long."""
         assert self.coordinator is not None
-        # Several ticks a deadline: a chief that got fewer was itself held up, and blames nobody.
+        # Several ticks a deadline: a coordinator that got fewer was itself held up, and blames
+        # nobody.
         pause = min(TICK_SECONDS, self.options.trainer_timeout / 10 or TICK_SECONDS)
         while not self._stopped.wait(pause):
             if self.role != "primary":
@@ -224,8 +226,8 @@ class Server:
                 continue
             with self._lock:
                 self._sessions[session] = None
-                strangers = [one for one in self._sessions if not one.is_known]
-            for one in strangers[:-STRANGERS_MAX]:
+                unauthenticated = [one for one in self._sessions if not one.is_known]
+            for one in unauthenticated[:-UNAUTHENTICATED_MAX]:
                 one.stream.interrupt()
             try:
                 threading.Thread(target=session.run, daemon=True).start()
@@ -252,14 +254,14 @@ class Server:
             self._away.clear()
             return
         now, here = time.monotonic(), {trainer for trainer, _ in self.connected()}
-        away = self.store.lives.keys() - closed - here
+        away = self.store.incarnations.keys() - closed - here
         self._away = {trainer: self._away.get(trainer, now) for trainer in away}
         lost = sorted(t for t, since in self._away.items() if now - since >= seconds)
         if len(closed) + len(lost) < self.options.num_gradient_servers:
             return
         for trainer in lost:
             self.say(f"trainer {trainer} is lost: no connection for {seconds:g} s")
-            life, _ = self.store.lives[trainer]
+            life, _ = self.store.incarnations[trainer]
             try:
                 self.engine.write(Header(Op.CLOSE, trainer=trainer, incarnation=life), b"{}")
             except PaddockError as error:  # Asked again at the next look.
@@ -301,7 +303,7 @@ class Server:
         if self.pair is not None:
             self.pair.stop()
         self._stopped.set()
-        self.mover.stop()
+        self.migrator.stop()
         for listener in self._listeners:
             try:
                 listener.shutdown(socket.SHUT_RDWR)
@@ -310,7 +312,7 @@ class Server:
             listener.close()
         if self.coordinator is not None:
             self.coordinator.stop()
-        self.lobby.stop()
+        self.small_pulls.stop()
         with self._lock:
             sessions = list(self._sessions)
         for session in sessions:
@@ -366,9 +368,9 @@ class Server:
     def version(self) -> int:
         """The newest record that no failover can take back."""
         lsn = self.engine.lsn
-        return lsn if self.pair is None else min(lsn, self.pair.member.safe)
+        return lsn if self.pair is None else min(lsn, self.pair.member.high_watermark)
 
-    def feed(self, stream: Stream, header: Header, body: memoryview) -> None:
+    def feed(self, stream: FrameStream, header: Header, body: memoryview) -> None:
         """Feed a replica until its connection ends. Raises RequestError."""
         hint = "start it with --witness HOST:PORT"
         self._part(self.pair, "has no replica", hint).feed(stream, header, body)
@@ -390,7 +392,7 @@ class Server:
             "lsn": self.engine.lsn,
             "seconds": round(time.monotonic() - self.started, 3),
             "connections": len(self._sessions),
-            "rows": sum(h.table.rows for h in tables if isinstance(h, HeldSparse)),
+            "rows": sum(h.table.rows for h in tables if isinstance(h, ServerSparseTable)),
             "bytes": self.store.nbytes,
             "memory_limit": self.store.memory_limit_bytes,
             "log_bytes": 0 if log is None else log.nbytes,
@@ -413,7 +415,7 @@ class Server:
         if isinstance(what, str) and what in MOVES:
             if hello.purpose == "admin":
                 self.check_admin(hello)
-            return MOVES[what](self.mover, order)
+            return MOVES[what](self.migrator, order)
         if what == "digest":
             with self.engine.at_rest() as lsn:
                 return {"lsn": lsn, "tables": self.store.digests()}
@@ -423,13 +425,13 @@ class Server:
             tables = [self.store.describe(held) for held in self.store.tables]
             for table, held in zip(tables, self.store.tables, strict=False):
                 table.update(number=held.number, owned=held.owned, spec=to_json(held.spec))
-                table["moves"] = held.moves.to_json()
+                table["moves"] = held.ownership.to_json()
             return {"tables": tables}
         if what == "hold":
             seconds = order.get("seconds")
             if not isinstance(seconds, (int, float)) or not 0 <= seconds <= HOLD_SECONDS_MAX:
-                raise RequestError("usage", f"the chief is to hold for {seconds!r} s")
-            return self.chief().hold(seconds)
+                raise RequestError("usage", f"the coordinator is to hold for {seconds!r} s")
+            return self.group().hold(seconds)
         if what == "cut":
             return self._take_cut()
         if what == "save":
@@ -464,13 +466,13 @@ class Server:
         """Write this server's part of a checkpoint."""
         with self._saving:
             if self._save is None or self._save.cut.lsn != order.get("cut"):
-                raise no_cut()
+                raise no_snapshot_view()
             server = int(self.server_id, 16)
             return self._save.write(
                 order, self.spool, index=self.store.server, server=server, epoch=self.epoch
             )
 
-    def chief(self) -> Coordinator:
+    def group(self) -> GroupCoordinator:
         """Who coordinates the trainers. Raises RequestError when that is another server."""
         hint = "do all trainers list the servers in the same order?"
         return self._part(self.coordinator, "does not coordinate, server 0 does", hint)

@@ -27,7 +27,7 @@ OF_TRAINERS = ("control", "pull", "push")
 RETIRED = "retired"  # the name of a life that nobody lives
 
 
-class Desk(Protocol):
+class ServiceContext(Protocol):
     """What a service works with.
 
     notes: its own, by key. serial: grows with every `keep`, and does not go back when a checkpoint
@@ -50,16 +50,16 @@ class Desk(Protocol):
         """One line of news."""
 
 
-class Service(Protocol):
+class HostedService(Protocol):
     """Answers questions, one at a time."""
 
     def answer(
-        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: ServiceContext
     ) -> dict[str, Any]:
         """who: (trainer, incarnation), None for an admin, who only looks. Raises PaddockError."""
 
 
-NO_SERVICES: Mapping[str, Service] = MappingProxyType({})
+NO_SERVICES: Mapping[str, HostedService] = MappingProxyType({})
 KEY_LENGTH_MAX, VALUE_BYTES_MAX, KEYS_MAX = 200, 1 << 20, 100_000
 
 
@@ -67,7 +67,7 @@ class KeyValueService:
     """JSON values by key: `Client.kv_set` and `kv_get`."""
 
     def answer(
-        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: Desk
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: ServiceContext
     ) -> dict[str, Any]:
         """{"get": [keys]} -> {"values": {key: value}} of those that are set; {"set": {key: value}}
         remembers, null forgets. Raises RequestError.
@@ -94,7 +94,7 @@ class KeyValueService:
         return {"values": {key: notes[key] for key in keys if key in notes}}
 
 
-BUILT_IN: Mapping[str, Service] = MappingProxyType(
+BUILT_IN: Mapping[str, HostedService] = MappingProxyType(
     {"kv": KeyValueService(), JOB: KeyValueService()}
 )
 
@@ -102,7 +102,7 @@ BUILT_IN: Mapping[str, Service] = MappingProxyType(
 class Services:
     """The services of one server, and a desk for each."""
 
-    def __init__(self, server: Server, services: Mapping[str, Service]) -> None:
+    def __init__(self, server: Server, services: Mapping[str, HostedService]) -> None:
         self._server = server
         self._services = {**BUILT_IN, **services}
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class Services:
 
     def answer(self, hello: Hello, question: dict[str, Any]) -> dict[str, Any]:
         """What a service says. Raises RequestError, PaddockError."""
-        self._server.chief()  # Refuses on servers other than 0.
+        self._server.group()  # Refuses on servers other than 0.
         name = str(question.get("service"))
         service = self._services.get(name)
         if service is None:
@@ -127,10 +127,12 @@ class Services:
             )
         who = None if hello.purpose == "admin" else (hello.trainer, hello.incarnation)
         with self._lock:
-            return service.answer(who, question, _Desk(self._server, name + "/", self._missed))
+            return service.answer(
+                who, question, _ServiceContext(self._server, name + "/", self._missed)
+            )
 
 
-class _Desk:
+class _ServiceContext:
     """A service's desk, as long as it answers."""
 
     def __init__(self, server: Server, prefix: str, missed: dict[int, float]) -> None:
@@ -141,7 +143,7 @@ class _Desk:
     @property
     def notes(self) -> Mapping[str, Any]:
         start = len(self._prefix)
-        notes = self._server.store.notes
+        notes = self._server.store.kv
         return {key[start:]: v for key, v in notes.items() if key.startswith(self._prefix)}
 
     @property
@@ -150,11 +152,11 @@ class _Desk:
 
     @property
     def past(self) -> str:
-        return str(self._server.store.notes.get(LOADED, ""))
+        return str(self._server.store.kv.get(LOADED, ""))
 
     def keep(self, changes: Mapping[str, Any]) -> None:
         noted = {self._prefix + key: value for key, value in changes.items()}
-        self._server.engine.record(Op.NOTE, {"set": noted})
+        self._server.engine.record(Op.KV, {"set": noted})
 
     def say(self, line: str) -> None:
         self._server.say(line)
@@ -162,8 +164,9 @@ class _Desk:
     def is_gone(self, trainer: int) -> bool:
         """Who has left, or was expelled; and who is away for --trainer-timeout.
 
-        Of the latter the chief decides, where trainers wait for each other's steps. Else it is put
-        out here, as by a newer life: so that it cannot come back and push what others do by now.
+        Of the latter the coordinator decides, where trainers wait for each other's steps. Else it
+        is put out here, as by a newer life: so that it cannot come back and push what others do by
+        now.
         """
         server, rules = self._server, self._server.store.rules
         assert server.coordinator is not None
@@ -171,7 +174,7 @@ class _Desk:
         is_clocked = rules is not None and rules.strategy in CLOCKED
         if not has_ended and (not self._is_missed(trainer) or (is_member and is_clocked)):
             return False
-        newest, life = server.store.lives.get(trainer, (0, ""))
+        newest, life = server.store.incarnations.get(trainer, (0, ""))
         if not is_clocked and life != RETIRED and trainer not in server.store.closed:
             header = Header(Op.FENCE, trainer=trainer, incarnation=newest + 1)
             server.engine.write(header, b'{"life": "%s"}' % RETIRED.encode())
@@ -186,4 +189,4 @@ class _Desk:
         return now - self._missed.setdefault(trainer, now) >= seconds > 0
 
 
-__all__ = ["NO_SERVICES", "Desk", "Service", "Services"]
+__all__ = ["NO_SERVICES", "HostedService", "ServiceContext", "Services"]

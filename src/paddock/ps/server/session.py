@@ -24,14 +24,14 @@ from paddock.errors import PaddockError
 from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.engine import OVERLAPPING
-from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, ReadTimeout, Stream, raw
+from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, FrameStream, ReadTimeout, raw
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import (
     BODY_MAX,
     MAGIC,
-    Flag,
     FrameError,
+    FrameFlag,
     Header,
     Op,
     answer_to,
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 FROM_CLIENTS = frozenset(
     (
         *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK, Op.RATE),
-        *(Op.POSITION, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
+        *(Op.COMMIT_OFFSET, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
     )
 )
-ERROR = int(Flag.ANSWER | Flag.ERROR | Flag.LAST)
+ERROR = int(FrameFlag.ANSWER | FrameFlag.ERROR | FrameFlag.LAST)
 # Who has not said who it is gets no more time, for TLS, greeting and proof together...
 GREETING_SECONDS = 10.0
 # ...and no more memory.
@@ -73,11 +73,12 @@ class Session:
 
     def __init__(self, server: Server, sock: socket.socket, where: str) -> None:
         self.server = server
-        self.stream = Stream(sock, GREETING_SECONDS)
+        self.stream = FrameStream(sock, GREETING_SECONDS)
         self.where = where
         self.hello = _NO_HELLO
         self.heard_at = time.monotonic()
-        # After a join the life that it was given: of that the chief hears until it connects as it.
+        # After a join the life that it was given: of that the coordinator hears until it connects
+        # as it.
         self.heard_as: tuple[int, int] | None = None
         self.ended = threading.Event()
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
@@ -108,7 +109,7 @@ class Session:
                 while self._problem is None:
                     self._serve_one()
                     if self._is_small and self.stream.is_empty:
-                        self.server.lobby.rest(self)
+                        self.server.small_pulls.rest(self)
                 raise self._problem
         except (ConnectionClosed, ReadTimeout):
             pass  # The client keeps what was not acknowledged, and comes back.
@@ -254,7 +255,7 @@ class Session:
 
     def _check_who(self, header: Header) -> None:
         """A frame is the connection's own trainer's. Only who begins may be new here."""
-        who, lives = (header.trainer, header.incarnation), self.server.store.lives
+        who, lives = (header.trainer, header.incarnation), self.server.store.incarnations
         if who != self.who:
             raise RequestError(
                 "usage", f"a frame of trainer {header.trainer} over another's connection"
@@ -274,13 +275,13 @@ class Session:
         else:
             self._check_who(header)
         if header.op == Op.COMMIT and self.server.coordinator is not None:
-            raise RequestError("usage", "the chief decides when a step is complete")
+            raise RequestError("usage", "the coordinator decides when a step is complete")
         if header.op == Op.FENCE and self.server.coordinator is not None:
             self.server.coordinator.check_number(header.trainer, header.incarnation)
         written = self.server.engine.write(header, body)
         self.pushes += header.op in OVERLAPPING
-        if header.op == Op.ADOPT and header.flags & Flag.LAST:
-            self.server.engine.keep()  # The giver goes on as if it could not be lost.
+        if header.op == Op.ADOPT and header.flags & FrameFlag.LAST:
+            self.server.engine.make_durable()  # The giver goes on as if it could not be lost.
         if header.op == Op.LOAD and self.server.snapshots is not None:
             self.server.snapshots.take_instead(json_part(body)["directory"])
         self._say(header, written.answer, written.flags)
@@ -294,8 +295,8 @@ class Session:
         dim = held.spec.dim
         rows = self._floats(header.count * dim).reshape(header.count, dim)
         with held.lock.rows:
-            if held.moves.active:
-                held.moves.check_pull(shard_of(keys, held.spec.shards))
+            if held.ownership.active:
+                held.ownership.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
         self._give(header, rows)
         self._is_small = rows.nbytes <= SMALL_BYTES and not self.stream.is_tls
@@ -307,8 +308,8 @@ class Session:
         stop = start + header.count
         values = self._floats(header.count)
         with held.lock.rows:
-            if held.moves.active:
-                held.moves.check_pull(handover.dense_shards(held.spec, start, stop))
+            if held.ownership.active:
+                held.ownership.check_pull(handover.dense_shards(held.spec, start, stop))
             if len(body) != 8 or not held.table.holds(start, stop):
                 raise RequestError(
                     "value",
@@ -336,13 +337,15 @@ class Session:
         for start in range(0, max(1, len(keys)), most):
             part = keys[start : start + most]
             with held.lock:
-                if held.moves.active:  # A shard that went meanwhile is told of by its new owner.
-                    part = part[held.moves.are_here(shard_of(part, held.spec.shards))]
+                if (
+                    held.ownership.active
+                ):  # A shard that went meanwhile is told of by its new owner.
+                    part = part[held.ownership.are_here(shard_of(part, held.spec.shards))]
                 rows = np.empty((len(part), dim), np.float32)
                 held.table.pull(part, rows)
             self.server.check_serving()
             is_last = start + most >= len(keys)
-            flags = int(Flag.ANSWER) | (int(Flag.LAST) if is_last else 0)
+            flags = int(FrameFlag.ANSWER) | (int(FrameFlag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
             self.stream.send(answer, raw(part), raw(rows))
 
@@ -355,7 +358,7 @@ class Session:
         self._check_who(header)
         self.server.check_serving()
         asked = json_part(body)
-        answer = self.server.chief().coordinate(header, asked, self.stream.is_gone)
+        answer = self.server.group().coordinate(header, asked, self.stream.is_gone)
         if header.op == Op.JOIN:
             self.heard_as = header.trainer, answer["incarnation"]
         self._say(header, answer)
@@ -405,7 +408,7 @@ _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {
 }
 
 
-class Lobby:
+class SmallPullPoller:
     """Small pulls of many connections, answered by one thread.
 
     A thread for each connection is simple, but with many trainers the threads wait for one another

@@ -1,9 +1,9 @@
 """The state of one server: tables, identities, steps. A fold over records.
 
-checks.py refuses a frame before it is logged. ``note`` and ``apply`` carry out a logged record and
-cannot fail: ``note`` what belongs to the server as a whole, in the order of the log; ``apply`` what
-belongs to tables, with their locks held. Recovery and replicas call the same two. Nothing here
-reads a clock or draws a random number.
+checks.py refuses a frame before it is logged. ``apply_meta`` and ``apply`` carry out a logged
+record and cannot fail: ``apply_meta`` what belongs to the server as a whole, in the order of the
+log; ``apply`` what belongs to tables, with their locks held. Recovery and replicas call the same
+two. Nothing here reads a clock or draws a random number.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from paddock.ps.consistency.contributions import (
     DensePiece,
     SparseContributions,
 )
-from paddock.ps.consistency.positions import Positions
-from paddock.ps.consistency.step_words import RECORDS, Output, Rules, record_from_json
-from paddock.ps.consistency.steps import Chief
+from paddock.ps.consistency.positions import TrainerOffsets
+from paddock.ps.consistency.step_words import RECORDS, GroupRules, Output, record_from_json
+from paddock.ps.consistency.steps import GroupState
 from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.server import handover
@@ -34,8 +34,8 @@ from paddock.ps.server.bodies import (
     sparse_part,
 )
 from paddock.ps.server.cut import begin_from, load
-from paddock.ps.server.held import Held, HeldDense, HeldSparse, TableLock
-from paddock.ps.server.moves import Moves
+from paddock.ps.server.held import ServerDenseTable, ServerSparseTable, ServerTable, TableLock
+from paddock.ps.server.moves import ShardOwnership
 from paddock.ps.spec import SparseSpec, TableSpec, from_json
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sharding import deal
@@ -48,8 +48,8 @@ from paddock.ps.wire.values import to_json, value_from
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
 
-class Noted(NamedTuple):
-    """lr: of an update by the record. outputs: what the chief says to it."""
+class MetaResult(NamedTuple):
+    """lr: of an update by the record. outputs: what the coordinator says to it."""
 
     lr: float
     outputs: list[Output]
@@ -67,29 +67,29 @@ class Store:
     def clear(self) -> None:
         """Know nothing: the state before the first record."""
         self._left = 0
-        self.tables: list[Held] = []
-        self.by_name: dict[str, Held] = {}
+        self.tables: list[ServerTable] = []
+        self.by_name: dict[str, ServerTable] = {}
         self.windows = Windows()
         # The ids of all servers' states, in order, as the first trainer found them.
         self.states: list[str] = []
         # Of each trainer's process: its incarnation, and a number drawn by it.
-        self.lives: dict[int, tuple[int, str]] = {}
+        self.incarnations: dict[int, tuple[int, str]] = {}
         # Trainers that have closed their client, and have not begun again.
         self.closed: set[int] = set()
-        self.rules: Rules | None = None
-        self.chief: Chief | None = None
+        self.rules: GroupRules | None = None
+        self.group: GroupState | None = None
         self.committed = 0  # the newest step of sync
         # Which call of shrink() a shard has seen last, by "table.shard": asked again, it is done.
         self.rounds: dict[str, object] = {}
         self.dropped: dict[str, int] = {}  # rows it dropped
-        self.positions = Positions()
-        self.notes: dict[str, Any] = {}  # of what is hosted here; services.py
+        self.offsets = TrainerOffsets()
+        self.kv: dict[str, Any] = {}  # of what is hosted here; services.py
         # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
         self.history: tuple[tuple[int, int], ...] = ()
 
     # ------------------------------------------------------------------------------ what is here
 
-    def find(self, number: int) -> Held:
+    def find(self, number: int) -> ServerTable:
         """The table with this number. Raises RequestError."""
         if number < len(self.tables):
             return self.tables[number]
@@ -99,17 +99,17 @@ class Store:
             hint="create it first: client.create(SparseSpec(...))",
         )
 
-    def sparse(self, number: int) -> HeldSparse:
+    def sparse(self, number: int) -> ServerSparseTable:
         """The sparse table with this number. Raises RequestError."""
         held = self.find(number)
-        if isinstance(held, HeldDense):
+        if isinstance(held, ServerDenseTable):
             raise RequestError("usage", f"table {held.spec.name!r} is dense: it has no keys")
         return held
 
-    def dense(self, number: int) -> HeldDense:
+    def dense(self, number: int) -> ServerDenseTable:
         """The dense table with this number. Raises RequestError."""
         held = self.find(number)
-        if isinstance(held, HeldSparse):
+        if isinstance(held, ServerSparseTable):
             raise RequestError(
                 "usage", f"table {held.spec.name!r} is sparse: rows are asked by key"
             )
@@ -119,7 +119,7 @@ class Store:
     def nbytes(self) -> int:
         """Bytes that the tables take, with what is held apart for a step."""
         return sum(
-            held.table.nbytes + held.contributions.nbytes + held.moves.nbytes
+            held.table.nbytes + held.contributions.nbytes + held.ownership.nbytes
             for held in self.tables
         )
 
@@ -135,7 +135,7 @@ class Store:
                 self._left = self.memory_limit_bytes - self.nbytes - needed
         return self._left >= 0 or not self.memory_limit_bytes
 
-    def describe(self, held: Held) -> dict[str, Any]:
+    def describe(self, held: ServerTable) -> dict[str, Any]:
         """One table, for people and programs."""
         facts: dict[str, Any] = {
             "name": held.spec.name,
@@ -145,7 +145,7 @@ class Store:
             "step": held.step,
             "bytes": held.table.nbytes,
         }
-        if isinstance(held, HeldSparse):
+        if isinstance(held, ServerSparseTable):
             return {**facts, "dim": held.spec.dim, "rows": held.table.rows}
         return {**facts, "size": held.spec.size}
 
@@ -154,7 +154,7 @@ class Store:
         return {
             "step": max((held.step for held in self.tables), default=0),
             "committed": self.committed,
-            "marks": self.positions.marks(self.committed if self.is_sync else None),
+            "marks": self.offsets.marks(self.committed if self.is_sync else None),
         }
 
     @property
@@ -198,7 +198,7 @@ class Store:
         if header.op == Op.CREATE:
             held = self.by_name[json_part(body)["name"]]
             # Who owns a shard is told where it is not the one who did at the start.
-            owned = {"owned": list(held.owned)} if held.moves.active else {}
+            owned = {"owned": list(held.owned)} if held.ownership.active else {}
             return {"table": held.number, **owned}
         if header.op == Op.SHRINK:
             return {"dropped": self.dropped.get(f"{header.table}.{json_part(body)['shard']}", 0)}
@@ -206,7 +206,7 @@ class Store:
 
     # ----------------------------------------------------------------------------------- records
 
-    def note(self, lsn: int, header: Header, body: Body) -> Noted:
+    def apply_meta(self, lsn: int, header: Header, body: Body) -> MetaResult:
         """What a record means for the server as a whole, in the order of the log."""
         op = header.op
         if op == Op.FENCE:
@@ -214,11 +214,11 @@ class Store:
             facts = json_part(body)
             self.closed.discard(header.trainer)
             self.states = self.states or list(facts.get("states") or ())
-            if header.incarnation >= self.lives.get(header.trainer, (0, ""))[0]:
-                self.lives[header.trainer] = header.incarnation, str(facts.get("life", ""))
+            if header.incarnation >= self.incarnations.get(header.trainer, (0, ""))[0]:
+                self.incarnations[header.trainer] = header.incarnation, str(facts.get("life", ""))
         if op == Op.CLOSE:
             self.closed.add(header.trainer)
-            self.positions.close(header.trainer)
+            self.offsets.close(header.trainer)
             if json_part(body).get("all"):
                 self.closed.clear()
         if op == Op.SHRINK:
@@ -226,15 +226,15 @@ class Store:
             self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
         if op == Op.SKIP:
             for held in self.tables:
-                held.moves.skipped(header)
+                held.ownership.skipped(header)
         if header.sequence:
-            self.windows.note(header.trainer, header.incarnation, header.sequence)
+            self.windows.mark_applied(header.trainer, header.incarnation, header.sequence)
         if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
             held = self.tables[header.table]
-            self.positions.count(header.trainer, header.step)
+            self.offsets.count(header.trainer, header.step)
             before = held.step
             held.step += bool(header.flags & LAST)
-            return Noted(learning_rate(held.spec.optimizer, before, held.rates.lr), [])
+            return MetaResult(learning_rate(held.spec.optimizer, before, held.rates.lr), [])
         if op == Op.RATE:
             held, lr = self.tables[header.table], float(json_part(body)["lr"])
             if not header.flags & CONTRIBUTION:
@@ -246,30 +246,30 @@ class Store:
         if op == Op.COMMIT:
             step, members = _of_commit(body)
             self.committed = max(self.committed, step)
-            self.positions.settle(step, [trainer for trainer, _ in members])
+            self.offsets.settle(step, [trainer for trainer, _ in members])
             for held in self.tables:
                 held.step = held.base + step
                 held.rates.commit(step, members)
-        if op in RECORDS and self.chief is not None:
-            return Noted(0, self.chief.apply(record_from_json(op, json_part(body))))
+        if op in RECORDS and self.group is not None:
+            return MetaResult(0, self.group.apply(record_from_json(op, json_part(body))))
         if op == Op.RULES:
-            self.rules = Rules(**json_part(body))
-            self.chief = Chief(self.rules)
+            self.rules = GroupRules(**json_part(body))
+            self.group = GroupState(self.rules)
             if self.is_sync:
-                marks = self.positions.marks(None)
-                self.positions = Positions.from_marks(marks, is_sync=True)
-        elif op == Op.POSITION:
-            self.positions.note(header.trainer, header.step, json_part(body))
-        elif op == Op.NOTE:
-            self.notes.update(json_part(body)["set"])
-            self.notes = {key: value for key, value in self.notes.items() if value is not None}
+                marks = self.offsets.marks(None)
+                self.offsets = TrainerOffsets.from_marks(marks, is_sync=True)
+        elif op == Op.COMMIT_OFFSET:
+            self.offsets.note(header.trainer, header.step, json_part(body))
+        elif op == Op.KV:
+            self.kv.update(json_part(body)["set"])
+            self.kv = {key: value for key, value in self.kv.items() if value is not None}
         elif op == Op.MOVE or (op == Op.ADOPT and not header.count):
-            self.positions.lose_count()
-        elif op == Op.EPOCH:
+            self.offsets.lose_count()
+        elif op == Op.TERM:
             self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
         elif op == Op.CREATE:
             self.add_table(from_json(json_part(body)))
-        return Noted(0, [])
+        return MetaResult(0, [])
 
     def apply(self, lsn: int, header: Header, body: Body, lr: float) -> dict[str, Any] | None:
         """Carry out a record that was checked. Returns what a JSON answer says, if anything."""
@@ -296,20 +296,20 @@ class Store:
             return self._shrink(lsn, header, body)
         return self.answer(header, body)
 
-    def add_table(self, spec: TableSpec) -> Held:
+    def add_table(self, spec: TableSpec) -> ServerTable:
         """The table with this spec; made when it is not here."""
         held = self.by_name.get(spec.name)
         if held is not None:
             return held
         number = len(self.tables)
         owned = list(deal(spec.shards, self.servers)[self.server])
-        moves = Moves(spec.name, self.server, owned, spec.shards)
+        ownership = ShardOwnership(spec.name, self.server, owned, spec.shards)
         if isinstance(spec, SparseSpec):
             table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
-            held = HeldSparse(number, spec, table, SparseContributions(), owned, moves)
+            held = ServerSparseTable(number, spec, table, SparseContributions(), owned, ownership)
         else:
             dense = DenseTable(spec, owned)
-            held = HeldDense(number, spec, dense, DenseContributions(), owned, moves)
+            held = ServerDenseTable(number, spec, dense, DenseContributions(), owned, ownership)
         handover.fit(held)
         held.contributions.committed = held.step = self.committed
         held.base = 0
@@ -349,7 +349,7 @@ class Store:
         step, members = _of_commit(body)
         for held in self.tables:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
-            if isinstance(held, HeldSparse):
+            if isinstance(held, ServerSparseTable):
                 for one in held.contributions.merge(step, members, held.spec.merge):
                     held.table.push(
                         one.keys, one.rows, lr=lr, now=int(header.stamp), lsn=lsn, coin=step,
@@ -359,8 +359,8 @@ class Store:
             for run in held.contributions.merge(step, members, held.spec.merge):
                 held.table.push(run.start, run.grads, lr=lr)
         for held in self.tables:
-            if held.moves.leaving and not held.contributions.nbytes:
-                held.moves.grant()
+            if held.ownership.leaving and not held.contributions.nbytes:
+                held.ownership.grant()
 
     def _shrink(self, lsn: int, header: Header, body: Body) -> dict[str, Any]:
         held = self.sparse(header.table)
@@ -376,18 +376,18 @@ class Store:
         return {
             "windows": self.windows.to_json(),
             "states": self.states,
-            "lives": {str(t): list(life) for t, life in sorted(self.lives.items())},
+            "lives": {str(t): list(life) for t, life in sorted(self.incarnations.items())},
             "closed": sorted(self.closed),
             "committed": self.committed,
             "rounds": dict(self.rounds),
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
-            "chief": None if self.chief is None else self.chief.to_json(),
-            "positions": to_json(self.positions),
-            "notes": dict(self.notes),
+            "chief": None if self.group is None else self.group.to_json(),
+            "positions": to_json(self.offsets),
+            "notes": dict(self.kv),
             "steps": self.steps(),
             "rates": self.rates(),
-            "moves": {held.spec.name: held.moves.to_json() for held in self.tables},
+            "moves": {held.spec.name: held.ownership.to_json() for held in self.tables},
             "contributions": {
                 held.spec.name: held.contributions.to_arrays()[0] for held in self.tables
             },
@@ -408,7 +408,7 @@ class Store:
             for held in self.tables
             for name, array in (
                 *held.contributions.to_arrays()[1].items(),
-                *held.moves.to_arrays().items(),
+                *held.ownership.to_arrays().items(),
             )
         }
 
@@ -416,26 +416,26 @@ class Store:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
         self.states = list(values.get("states", ()))
-        self.lives = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
+        self.incarnations = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
         self.closed = set(values.get("closed", ()))
         self.committed = values["committed"]
         self.rounds = dict(values.get("rounds", {}))
         self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
         if values["rules"] is not None:
-            self.rules = Rules(**values["rules"])
-            self.chief = Chief.from_json(self.rules, values["chief"])
-        self.positions = value_from(Positions, values["positions"])
-        self.notes = dict(values.get("notes", {}))
+            self.rules = GroupRules(**values["rules"])
+            self.group = GroupState.from_json(self.rules, values["chief"])
+        self.offsets = value_from(TrainerOffsets, values["positions"])
+        self.kv = dict(values.get("notes", {}))
         for held in self.tables:
             name, mine = held.spec.name, _of(held, arrays)
-            held.moves.restore(values["moves"][name], mine)
+            held.ownership.restore(values["moves"][name], mine)
             handover.fit(held)
             held.step, held.base = values["steps"][name]
             held.rates = value_from(Rates, values["rates"][name])
             held.contributions.restore(values["contributions"][name], mine)
 
 
-def _of(held: Held, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _of(held: ServerTable, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{held.number}."
     return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
 

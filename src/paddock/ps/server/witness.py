@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import Register, Request, restored
+from paddock.ps.consistency.lease import LeaseRequest, Register, restored
 from paddock.ps.storage.files import read_json, write_json, writing
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.values import value_from
@@ -36,18 +36,18 @@ def boot_seconds() -> float:
     return time.clock_gettime(clock)
 
 
-def request_body(group: str, request: Request) -> bytes:
+def request_body(group: str, request: LeaseRequest) -> bytes:
     """The order to a witness. group: the name of the pair."""
     return json.dumps({"do": "lease", "group": group, **asdict(request)}).encode()
 
 
-def request_from(order: dict[str, Any]) -> tuple[str, Request]:
+def request_from(order: dict[str, Any]) -> tuple[str, LeaseRequest]:
     """(group, request) of an order. Raises RequestError when it is none."""
     group = order.get("group")
     try:
         if not isinstance(group, str) or not 0 < len(group) <= GROUP_LENGTH_MAX:
             raise ValueError(f"group is {group!r:.40}")
-        return group, value_from(Request, order)
+        return group, value_from(LeaseRequest, order)
     except ValueError as error:
         raise RequestError("usage", f"this is no request for a lease: {error}") from error
 
@@ -141,13 +141,13 @@ def serve_witness(
     PaddockError when another witness uses the directory.
     """
     from paddock.ps.server.engine import Engine
-    from paddock.ps.server.options import Options
+    from paddock.ps.server.options import ServerOptions
     from paddock.ps.server.serve import Server
     from paddock.ps.server.store import Store
 
     witness = Witness(Path(data_dir))
     witness.open()
-    options = Options(port, bind, index=0, job=JOB, tls_cert=tls_cert, tls_key=tls_key)
+    options = ServerOptions(port, bind, index=0, job=JOB, tls_cert=tls_cert, tls_key=tls_key)
     engine = Engine(Store(0, 1), None, "memory")
     server = Server(options, engine, say, token=token, witness=witness)
     server.start()

@@ -40,7 +40,7 @@ _ALIGN = 64
 _HEADER_MAX = 100 << 20  # As the reference reader allows.
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """One file as a manifest names it: xxh3 is the root, bytes the file's length."""
 
     file: str
@@ -96,10 +96,10 @@ def encode_arrays(arrays: Mapping[str, Array]) -> tuple[list[Piece], str]:
     return [head, *pieces.values()], hash_of(head)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Array], *, sync: bool = True) -> Written:
+def write_arrays(path: Path, arrays: Mapping[str, Array], *, sync: bool = True) -> WrittenFile:
     """Writes a new file. Raises OSError; the caller names files readers do not look for yet."""
     pieces, root = encode_arrays(arrays)
-    return Written(path.name, write_file(path, pieces, sync=sync), root)
+    return WrittenFile(path.name, write_file(path, pieces, sync=sync), root)
 
 
 def decode_arrays(data: bytes) -> Arrays:
@@ -112,7 +112,7 @@ def decode_arrays(data: bytes) -> Arrays:
 
 
 @contextmanager
-def open_arrays(directory: Path, written: Written) -> Iterator[ArrayFile]:
+def open_arrays(directory: Path, written: WrittenFile) -> Iterator[ArrayFile]:
     """The file of which a manifest in the directory says this. Raises DamageError."""
     path = directory / written.file
     try:
@@ -130,7 +130,7 @@ class ArrayFile:
     """
 
     def __init__(
-        self, file: io.BufferedIOBase, path: object, written: Written | None = None
+        self, file: io.BufferedIOBase, path: object, written: WrittenFile | None = None
     ) -> None:
         self._file = file
         self._path = path

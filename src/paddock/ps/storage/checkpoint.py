@@ -4,8 +4,8 @@
     DIR/step-<n>/manifest.json job, step, base, positions, the checksum of each part
     DIR/step-<n>/server-<k>/   part.json and the files of server k, which writes them itself
 
-Written as `step-<n>.tmp`; `commit_checkpoint` checks that every shard is there, then renames, then
-moves LATEST: whenever a machine stops, LATEST names a whole checkpoint. A delta holds the rows
+WrittenFile as `step-<n>.tmp`; `commit_checkpoint` checks that every shard is there, then renames,
+then moves LATEST: whenever a machine stops, LATEST names a whole checkpoint. A delta holds the rows
 changed since its base and names the base by checksum. All servers must see the same DIR.
 """
 
@@ -21,7 +21,7 @@ from paddock.errors import Problem, UsageError
 from paddock.ps.consistency.positions import is_exact
 from paddock.ps.spec import TableSpec, from_json, to_json
 from paddock.ps.storage import delta
-from paddock.ps.storage.arrays import Arrays, Written, open_arrays
+from paddock.ps.storage.arrays import Arrays, WrittenFile, open_arrays
 from paddock.ps.storage.files import DamageError, read_json
 
 FORMAT = 2
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     version: int
     server: int
     generation: int
-    written: Written
+    written: WrittenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ def _open_one(path: Path, deltas: int = 0) -> Checkpoint:
                 f"checkpoint part {path / place} has checksum {found}, the manifest has {expected}"
             )
         for *head, written in part["shards"]:
-            entry = Entry._make([*head, Written(*written)])
+            entry = Entry._make([*head, WrittenFile(*written)])
             entries[entry.table, entry.shard] = entry
         states.append(part["state"])
     return Checkpoint(

@@ -36,7 +36,7 @@ PIECES_MAX = 1024
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, fallocate(2)
 
 
-class Device:
+class LogDevice:
     """The system calls that can fail for reasons of the disk. Tests give one that does."""
 
     def write(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
@@ -71,7 +71,7 @@ def read_identity(directory: Path) -> Head | None:
     return segment.read_head(segments[-1]) if segments else None
 
 
-class Log:
+class RecordLog:
     """The log in a directory; opens what is there and cuts a torn tail, or begins at lsn `start`.
 
     server: 64 bits that tell this server's state from any other's. warnings: one line for
@@ -90,13 +90,13 @@ class Log:
         server: int,
         start: int = 1,
         segment_bytes: int = SEGMENT_BYTES,
-        device: Device | None = None,
+        device: LogDevice | None = None,
     ) -> None:
         self.directory = Path(directory)
         self.warnings: list[str] = []
         self._server = server
         self._segment_bytes = segment_bytes
-        self._device = device or Device()
+        self._device = device or LogDevice()
         self._lock = threading.Lock()
         self._grown = threading.Condition(self._lock)  # Followers wait for records.
         # Held by the one that syncs, for all that wait for it; taken before the other lock.

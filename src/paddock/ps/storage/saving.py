@@ -13,7 +13,7 @@ from typing import Any
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.spec import TableSpec, to_json
 from paddock.ps.storage import delta
-from paddock.ps.storage.arrays import Arrays, Written, encode_arrays, write_arrays
+from paddock.ps.storage.arrays import Arrays, WrittenFile, encode_arrays, write_arrays
 from paddock.ps.storage.checkpoint import (
     CHAIN_MAX,
     FORMAT,
@@ -114,7 +114,7 @@ def write_part(
             for shard in owned.get(spec.name, ()):
                 arrays = take(spec.name, shard)
                 kind, content = _choose(spec, shard, arrays, version, base)
-                written = Written("", 0, "")
+                written = WrittenFile("", 0, "")
                 if kind != SAME:
                     written = write_arrays(path / f"s-{number}-{shard}.bin", content, sync=False)
                     written = written._replace(file=f"{place}/{written.file}")

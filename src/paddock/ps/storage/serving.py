@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.spec import SparseSpec, TableSpec, from_json, to_json
-from paddock.ps.storage.arrays import Arrays, Written, open_arrays, write_arrays
+from paddock.ps.storage.arrays import Arrays, WrittenFile, open_arrays, write_arrays
 from paddock.ps.storage.checkpoint import Checkpoint
 from paddock.ps.storage.delta import KEYS, VALUES
 from paddock.ps.storage.export import weights_of
@@ -177,7 +177,7 @@ def _open_version(directory: Path) -> _Version:
             tables = {}
             for described, *written in manifest["tables"]:
                 spec = from_json(described)
-                with open_arrays(directory / name, Written(*written)) as file:
+                with open_arrays(directory / name, WrittenFile(*written)) as file:
                     tables[spec.name] = (spec, file.map())
             return name, manifest, tables
         except DamageError:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.spec import TableSpec, from_json, to_json
-from paddock.ps.storage.arrays import Arrays, Written, open_arrays, write_arrays
+from paddock.ps.storage.arrays import Arrays, WrittenFile, open_arrays, write_arrays
 from paddock.ps.storage.files import (
     DamageError,
     new_directory,
@@ -46,7 +46,7 @@ class ShardEntry(NamedTuple):
 
     table: str
     shard: int
-    written: Written
+    written: WrittenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +169,12 @@ def open_snapshot(path: Path) -> Snapshot:
     """The snapshot in this directory, every byte of it verified. Raises DamageError."""
     data, _ = read_json(path / _MANIFEST, "manifest", FORMAT)
     entries = data["shards"]
-    shards = tuple(ShardEntry(table, n, Written(*written)) for table, n, written in entries)
+    shards = tuple(ShardEntry(table, n, WrittenFile(*written)) for table, n, written in entries)
     for entry in shards:
         with open_arrays(path, entry.written) as file:
             file.verify()
     lsn, values, written = data["state"]
-    with open_arrays(path, Written(*written)) as file:
+    with open_arrays(path, WrittenFile(*written)) as file:
         state = State(lsn, values, file.read())
     return Snapshot(path, data["server"], tuple(map(from_json, data["tables"])), state, shards)
 

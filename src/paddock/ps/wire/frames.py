@@ -51,7 +51,7 @@ class Op(IntEnum):
     ARRIVE = 40  # a trainer has sent all of `step`, or JSON: is at a barrier; the answer waits
     EXPEL = 41  # JSON
     SHRINK = 42  # JSON, one shard
-    POSITION = 43  # JSON: how far a trainer has read its data
+    COMMIT_OFFSET = 43  # JSON: how far a trainer has read its data
     MOVE = 44  # JSON {"shard", "to", "version"}: a shard is another server's from now on
     # int32 shard, int32 giver, bytes: part `part` of a shard that comes, `step` its version, LAST
     # at the end of a state, DELTA when that adds to those before; with count 0 a JSON {"shard",
@@ -61,19 +61,19 @@ class Op(IntEnum):
     RATE = 54
     LOAD = 48  # JSON: take over this server's share of a checkpoint
     SKIP = 49  # a push that was refused: its sequence will not be used again
-    EPOCH = 51  # JSON {"epoch"}: a server of a pair has become the primary
+    TERM = 51  # JSON {"epoch"}: a server of a pair has become the primary
     FENCE = 50  # earlier incarnations of the trainer are refused from now on
     CLOSE = 52  # JSON {}: the trainer has closed its client; {"all"}: the job is over
     RULES = 46  # JSON: the strategy that all trainers of the job follow
     OPEN = 47  # JSON {"name", "turn", "passed"}: all members have reached a barrier
     BEGIN = 55  # JSON {}: the trainers that have come begin, without the others
-    NOTE = 56  # JSON {"set": {key: value}}: what a hosted service remembers; null forgets
+    KV = 56  # JSON {"set": {key: value}}: what a hosted service remembers; null forgets
 
 
 FIRST_RECORD = Op.CREATE
 
 
-class Flag(IntFlag):
+class FrameFlag(IntFlag):
     """Bits of a frame."""
 
     ANSWER = 1
@@ -110,14 +110,14 @@ class Header(NamedTuple):
     checksum: int = 0
 
 
-_ANSWER = int(Flag.ANSWER | Flag.LAST)
+_ANSWER = int(FrameFlag.ANSWER | FrameFlag.LAST)
 
 
 class FrameError(PaddockError):
     """Bytes that are not a frame. Ends the connection they came on, and nothing else."""
 
 
-class DamageError(FrameError):
+class CorruptFrameError(FrameError):
     """A frame whose bytes changed on their way."""
 
 
@@ -168,7 +168,7 @@ def decode(head: Buffer) -> Header:
 def verify(head: Buffer, header: Header, *body: Buffer) -> None:
     """Raises FrameError when header and body are not what was sent."""
     if checksum_of(head, *body) != header.checksum:
-        raise DamageError("a frame was damaged on its way: its checksum does not fit")
+        raise CorruptFrameError("a frame was damaged on its way: its checksum does not fit")
 
 
 def answer_to(header: Header, *, count: int = 0, flags: int = _ANSWER) -> Header:

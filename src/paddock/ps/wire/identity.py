@@ -25,7 +25,7 @@ from typing import Any
 AHEAD_MAX = 1024
 
 
-class Verdict(Enum):
+class SequenceStatus(Enum):
     """What to do with a push. FRESH: apply it. REPEAT: acknowledge it. Otherwise refuse it."""
 
     FRESH = "fresh"
@@ -55,39 +55,43 @@ class Windows:
 
     >>> windows = Windows()
     >>> windows.check(0, 7, 1)
-    <Verdict.FRESH: 'fresh'>
-    >>> windows.note(0, 7, 1), windows.check(0, 7, 1)
-    (<Verdict.FRESH: 'fresh'>, <Verdict.REPEAT: 'repeat'>)
+    <SequenceStatus.FRESH: 'fresh'>
+    >>> windows.mark_applied(0, 7, 1), windows.check(0, 7, 1)
+    (<SequenceStatus.FRESH: 'fresh'>, <SequenceStatus.REPEAT: 'repeat'>)
     >>> windows.fence(0, 8)
     True
     >>> windows.check(0, 7, 2)
-    <Verdict.STALE: 'stale incarnation'>
+    <SequenceStatus.STALE: 'stale incarnation'>
     """
 
     def __init__(self) -> None:
         self._windows: dict[int, _Window] = {}
         self._lock = threading.Lock()
 
-    def check(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+    def check(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
         """What the push would be. Changes nothing."""
         with self._lock:
             return self._judge(trainer, incarnation, sequence)
 
-    def _judge(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+    def _judge(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
         window = self._windows.get(trainer, _NONE)
         if incarnation < window.incarnation:
-            return Verdict.STALE
+            return SequenceStatus.STALE
         if incarnation > window.incarnation:
             window = _NONE
         if sequence <= window.applied or sequence in window.ahead:
-            return Verdict.REPEAT
-        return Verdict.FRESH if sequence <= window.applied + AHEAD_MAX else Verdict.TOO_FAR
+            return SequenceStatus.REPEAT
+        return (
+            SequenceStatus.FRESH
+            if sequence <= window.applied + AHEAD_MAX
+            else SequenceStatus.TOO_FAR
+        )
 
-    def note(self, trainer: int, incarnation: int, sequence: int) -> Verdict:
+    def mark_applied(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
         """Remember the push as applied; what it was before. Changes something only when FRESH."""
         with self._lock:
             verdict = self._judge(trainer, incarnation, sequence)
-            if verdict is Verdict.FRESH:
+            if verdict is SequenceStatus.FRESH:
                 window = self._windows.get(trainer, _NONE)
                 if incarnation > window.incarnation:
                     window = self._windows[trainer] = _Window(incarnation)
