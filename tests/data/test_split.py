@@ -256,12 +256,12 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from paddock.data.files import find_files
-from paddock.data.split import Wanted, split
+from paddock.data.split import SplitRequest, split
 
 def end(done, total):
     os.kill(os.getpid(), signal.SIGKILL)
 
-split(Wanted(find_files([sys.argv[1]]), 3, Path(sys.argv[2])), end)
+split(SplitRequest(find_files([sys.argv[1]]), 3, Path(sys.argv[2])), end)
 """
 
 
