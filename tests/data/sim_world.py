@@ -277,7 +277,7 @@ class SimPort:
     def __init__(self, sim: Sim, worker: int) -> None:
         self._sim = sim
         self.worker = worker
-        self.incarnation = sim.disk.incarnations[worker] = sim.disk.incarnations.get(worker, 0) + 1
+        self.incarnation = sim.disk.lives[worker] = sim.disk.lives.get(worker, 0) + 1
         self._progress = OffsetProgress(SERVERS)
         self._open: list[int] = []  # of the step of sync
         self._position: dict[str, Any] | None = None
