@@ -30,7 +30,7 @@ from paddock.data.dispatch.messages import (
     Reply,
 )
 from paddock.data.dispatch.service import DispatcherService, question_of, reply_from
-from paddock.ps.consistency.positions import OffsetMark, OffsetProgress, TrainerOffsets
+from paddock.ps.wire.offsets import OffsetMark, OffsetProgress, TrainerOffsets
 
 SERVERS = 2
 TURNS_MAX = 30_000

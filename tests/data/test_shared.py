@@ -21,8 +21,8 @@ from data.shared_world import (
     write_records,
 )
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.consistency.step_words import MemberExpelled
-from paddock.ps.consistency.steps import carry_out
+from paddock.ps.group.messages import MemberExpelled
+from paddock.ps.group.state import carry_out
 
 STRATEGIES = ("sync", "async", "half_async", "staleness", "geo")
 RECORDS = 150

@@ -18,7 +18,7 @@ from paddock.agent.transport import client
 from paddock.core.attempt import supervisor, warming
 from paddock.core.rendezvous import membership
 from paddock.operator.schema import PHASES
-from paddock.ps.consistency import replication
+from paddock.ps.replication import state
 from pictures import svg
 
 STORIES = Path(__file__).resolve().parents[1] / "operator" / "scenarios"
@@ -153,7 +153,7 @@ MACHINES = {
     "warming": lambda: of_table("Warming: one node, with --warm on", warming.__doc__),
     "connection": lambda: of_table("Connection: a node's way to the coordinator", client.__doc__),
     "election": lambda: of_table("Election by etcd: one candidate", election_state.__doc__),
-    "replica": lambda: of_table("Parameter server: one server of a pair", replication.__doc__),
+    "replica": lambda: of_table("Parameter server: one server of a pair", state.__doc__),
     "phases": of_stories,
 }
 

@@ -1,10 +1,10 @@
-"""How a shard changes hands: who does what in which phase, as the tables of moves.py say."""
+"""How a shard changes hands: who does what in which phase, as the tables of ownership.py say."""
 
 from __future__ import annotations
 
 import re
 
-from paddock.ps.server import moves
+from paddock.ps.shards import ownership
 from pictures import svg
 
 WIDTH, MARGIN = 860, 20
@@ -49,9 +49,9 @@ def folded(text: str, letters: int = 46) -> list[str]:
 
 def draw() -> svg.Picture:
     """Two columns, a row a phase; below what a taker is told that asks."""
-    docstring = moves.__doc__ or ""
+    docstring = ownership.__doc__ or ""
     phases = read_phases(docstring)
-    assert tuple(phase for phase, _, _ in phases) == moves.PHASES
+    assert tuple(phase for phase, _, _ in phases) == ownership.PHASES
     body = [
         svg.words(MARGIN, 28, TITLE, font_size="16", font_weight="600"),
         svg.words(LEFT, 60, COLUMNS[1], font_weight="600"),

@@ -317,9 +317,9 @@ def _publish(args: ParsedCommand) -> int:
 
 def _witness(args: ParsedCommand) -> int:
     """Run a witness until SIGTERM or SIGINT."""
-    from paddock.ps.link import read_token
+    from paddock.ps.connection import read_token
+    from paddock.ps.replication.witness import serve_witness
     from paddock.ps.server.main import say
-    from paddock.ps.server.witness import serve_witness
 
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -339,7 +339,7 @@ def _witness(args: ParsedCommand) -> int:
 
 
 def _explain(args: ParsedCommand) -> int:
-    from paddock.ps.consistency.explain import explain
+    from paddock.ps.strategies import explain
 
     if args.staleness < 0:
         raise UsageError(f"--staleness is {args.staleness}", hint="0 or more steps")

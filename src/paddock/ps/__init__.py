@@ -3,6 +3,28 @@
 Server: ``paddock pserver``. Trainer: ``paddock.ps.Client``, or one of the adapters
 ``paddock.ps.torch``, ``paddock.ps.paddle``, ``paddock.ps.jax``, ``paddock.ps.fleet``.
 Imports nothing of paddock but ``errors``; this file imports nothing until a name is asked for.
+
+spec          specs of tables, optimizers, admission and schedules
+client        the trainer's half: Client, strategies, the orders of `paddock ps`
+server        one server: sessions, the engine, the state, recovery
+group         trainers: members, steps, barriers, the coordinator
+replication   primary and replica, lease, witness
+shards        which server owns a shard, and its migration
+table         rows, indexes, admission, contributions
+optimizers    the rules that the servers run
+storage       log, snapshots, checkpoints, exports
+wire          frames, handshake, exactly-once windows, offsets
+adapters      layers for frameworks, but for what is the framework's
+torch, paddle, jax  the adapters' modules
+fleet         Paddle's fleet names
+roles, translate    who a process is by its environment; frameworks' optimizers as the server's
+trainer_init  `paddock.ps.init`: `paddle.init` of 2017
+in_process    servers inside a test or notebook: `paddock.ps.local`
+strategies    the strategies' names, and a sentence for each
+stream        frames over a socket
+connection    one connection to a server: connects, greets, proves
+endpoint      host:port
+jit, xxh3     numba and xxhash, or what stands in for them
 """
 
 from __future__ import annotations

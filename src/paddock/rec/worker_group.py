@@ -9,7 +9,7 @@ through; as the table belongs to the step, all see at the same step that all are
 divides by all workers, so an example of the last steps weighs as much as any other.
 
 **What survives the death of a worker** (its next life trains each batch once, see
-`paddock.ps.consistency.positions`):
+`paddock.ps.wire.offsets`):
 
     where it is in the data     its position, with the servers, of the last step (sync) or batch
     in geo                      its position at the last exchange; the group decides when that is,

@@ -13,7 +13,7 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.client import Client
-from paddock.ps.server.cut import SnapshotView
+from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.wire.errors import RequestError

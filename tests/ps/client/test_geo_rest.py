@@ -7,8 +7,8 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.consistency.explain import explain
 from paddock.ps.spec import InitialSpec
+from paddock.ps.strategies import explain
 from ps.client.running import fleet
 
 SGD = OptimizerSpec("sgd", 1.0)

@@ -9,9 +9,9 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps.client.admin import Admin, AdminSettings
-from paddock.ps.consistency.step_words import STRATEGIES
-from paddock.ps.link import FrameConnection
+from paddock.ps.connection import FrameConnection
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.strategies import STRATEGIES
 from paddock.ps.wire.frames import Buffer, Header, Op
 from ps.client.running import fleet
 

@@ -10,7 +10,7 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps.client.admin import read_admin_settings
 from paddock.ps.client.trainer_config import read_trainer_config
-from paddock.ps.link import read_token
+from paddock.ps.connection import read_token
 
 SERVERS = {"PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:2"}
 

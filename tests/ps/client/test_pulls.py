@@ -10,8 +10,8 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps.client.strategy import make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig
-from paddock.ps.consistency.step_words import STRATEGIES
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
+from paddock.ps.strategies import STRATEGIES
 from ps.client.running import fleet
 
 SGD = OptimizerSpec("sgd", 1.0)

@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency import step_words as w
-from paddock.ps.consistency.steps import GroupState
+from paddock.ps.group import messages as w
+from paddock.ps.group.state import GroupState
 from paddock.ps.server import checks
 from paddock.ps.server.store import Store
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, to_json
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
-from ps.consistency.replay import carried_out
+from ps.group.replay import carried_out
 from ps.model.waiting import frozen, thawed
 
 Record = tuple[Header, bytes]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.replication import ReplicaRole, Stage
+from paddock.ps.replication.state import ReplicaRole, Stage
 from ps.model.world import WITNESS, Mail, Model, World
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """A shard that changes hands between two servers, as one hashable value, and its next values.
 
-The rules are the real ones: moves.py, and handover.py, which carries out the records; a server is
-the fold of its log. Here is what the threads around them do (an attempt goes through PHASES, who
-holds what came asks), one trainer that pushes, and the faults: servers die and are started again,
-with the power also what their disks lack goes; frames are lost, late or come twice.
+The rules are the real ones: ownership.py, and records.py, which carries out the records; a
+server is the fold of its log. Here is what the threads around them do (an attempt goes through
+PHASES, who holds what came asks), one trainer that pushes, and the faults: servers die and are
+started again, with the power also what their disks lack goes; frames are lost, late or come twice.
 
 Whatever was sent stays in the mail: it may come at any time, any number of times, or never.
 """
@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.server import handover
-from paddock.ps.server.handover import DELTA, LAST
-from paddock.ps.server.moves import PHASES, OutgoingShard, ShardOwnership
+from paddock.ps.shards import records
+from paddock.ps.shards.ownership import PHASES, OutgoingShard, ShardOwnership
+from paddock.ps.shards.records import DELTA, LAST
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.storage.arrays import encode_arrays
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
-from paddock.ps.wire.identity import SequenceStatus, Windows
+from paddock.ps.wire.windows import SequenceStatus, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,7 +186,7 @@ class Moving:
             node.windows.mark_applied(0, LIFE, header.sequence)
             node.held.table.add_push(header.count, len(log))
         else:
-            handover.apply(node.held, len(log), header, body)
+            records.apply(node.held, len(log), header, body)
         return node
 
     def held(self, world: World, index: int) -> Any:
@@ -287,9 +287,9 @@ class Moving:
         """A record is logged, if it may be and has not been; None when it is refused."""
         held, server = self.held(world, index), world.servers[index]
         try:
-            if handover.is_done(held, record.header, record.body):
+            if records.is_done(held, record.header, record.body):
                 return world
-            handover.check(held, record.header, record.body)
+            records.check(held, record.header, record.body)
         except RequestError:
             return None
         return put(world, index, server._replace(log=(*server.log, record)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, Register
-from paddock.ps.consistency.replication import Action, FollowAccepted, ReplicaState
-from paddock.ps.wire.identity import SequenceStatus, Windows
+from paddock.ps.replication.lease import LeaseReply, LeaseRequest, Register
+from paddock.ps.replication.state import Action, FollowAccepted, ReplicaState
+from paddock.ps.wire.windows import SequenceStatus, Windows
 from ps.model.world import Bounds, Rules
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from paddock.ps.consistency.positions import OffsetMark, OffsetProgress, TrainerOffsets
+from paddock.ps.wire.offsets import OffsetMark, OffsetProgress, TrainerOffsets
 from paddock.ps.wire.values import value_from
 
 # What a trainer does: a push of (batch, which) to a server, or a position, which goes to all.

@@ -82,7 +82,7 @@ def test_the_search_finds_commits_that_are_carried_out_twice(
         return header.op != Op.COMMIT and is_done(store, header, body)
 
     monkeypatch.setattr(Store, "is_done", never)
-    monkeypatch.setattr("paddock.ps.consistency.contributions.PendingGradients._take", _take_always)
+    monkeypatch.setattr("paddock.ps.table.contributions.PendingGradients._take", _take_always)
     assert search(SETTINGS["a trainer is started again"]).complaint != ""
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.ps.consistency.lease import Register
+from paddock.ps.replication.lease import Register
 from ps.model.explorer import canonical, explored, healed, reached
 from ps.model.mutations import MUTATIONS, ONE, TIMED, TWICE_OVER
 from ps.model.world import Bounds, Model, Rules

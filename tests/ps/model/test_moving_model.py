@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.ps.server.moves import (
+from paddock.ps.shards.ownership import (
     PHASES,
     IncomingShard,
     MigrationStatus,

@@ -7,8 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import TIMING, LeaseRequest, LeaseVerb, Register, restored
-from paddock.ps.consistency.replication import (
+from paddock.ps.replication.lease import TIMING, LeaseRequest, LeaseVerb, Register, restored
+from paddock.ps.replication.state import (
     Ack,
     AskWitness,
     ConnectToPrimary,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.ps.consistency.positions import OffsetMark, OffsetProgress, TrainerOffsets
+from paddock.ps.wire.offsets import OffsetMark, OffsetProgress, TrainerOffsets
 from ps.model.explorer import Outcome, searched
 from ps.model.resuming import Resuming, Setting
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.step_words import BarrierOpened, Output, Reach, Record, RequestRefused
-from paddock.ps.consistency.steps import GroupState
+from paddock.ps.group.barriers import Barriers
+from paddock.ps.group.messages import BarrierOpened, Output, Reach, Record, RequestRefused
+from paddock.ps.group.state import GroupState
 from paddock.ps.wire.errors import Code
 from ps.model.explorer import Outcome, searched
 from ps.model.waiting import Setting, Waiting

@@ -15,11 +15,12 @@ import pickle
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from paddock.ps.consistency import step_words as w
-from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.steps import GroupState
+from paddock.ps.group import messages as w
+from paddock.ps.group.barriers import Barriers
+from paddock.ps.group.state import GroupState
+from paddock.ps.strategies import CLOCKED
 from paddock.ps.wire.values import value_from
-from ps.consistency.replay import carried_out
+from ps.group.replay import carried_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,7 +150,7 @@ class Waiting:
     def asked(self, world: World, number: int, *, deaf: bool = False) -> World:
         """A trainer's next call, and what all trainers hear of it. deaf: but this one."""
         trainer = world.trainers[number]
-        if call(trainer) == "step" and self.setting.strategy not in w.CLOCKED:
+        if call(trainer) == "step" and self.setting.strategy not in CLOCKED:
             return with_trainer(world, number, gone_on(trainer))
         waits = trainer if deaf else trainer._replace(state=WAITS[trainer.state])
         world = with_trainer(world, number, waits)
@@ -176,7 +177,7 @@ class Waiting:
         if isinstance(reply, w.RequestRefused):
             return world._replace(wrong=f"trainer {reply.trainer} is refused: {reply.reason}")
         if isinstance(reply, w.JoinAccepted):
-            done = reply.step if self.setting.strategy in w.CLOCKED else trainer.done
+            done = reply.step if self.setting.strategy in CLOCKED else trainer.done
             todo = self.rest(self.setting.programs[reply.trainer], done)
             begun = trainer._replace(state="works", done=done, todo=todo)
             return with_trainer(world, reply.trainer, begun)
@@ -202,7 +203,7 @@ class Waiting:
 
     def judged(self, world: World, opened: list[w.BarrierOpened]) -> World:
         """Who meets at a barrier has done the same steps; a life that has done none aside."""
-        for record in opened if self.is_even and self.setting.strategy in w.CLOCKED else ():
+        for record in opened if self.is_even and self.setting.strategy in CLOCKED else ():
             met = [world.trainers[number] for number, _, _ in record.passed]
             if len({one.done for one in met if not one.fresh}) > 1:
                 return world._replace(wrong=f"{record} of trainers at different steps: {met}")

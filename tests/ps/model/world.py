@@ -12,8 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, Register, Timing, restored
-from paddock.ps.consistency.replication import (
+from paddock.ps.replication.lease import LeaseReply, LeaseRequest, Register, Timing, restored
+from paddock.ps.replication.state import (
     Ack,
     Action,
     Append,
@@ -32,7 +32,7 @@ from paddock.ps.consistency.replication import (
     Truncate,
     recovered,
 )
-from paddock.ps.wire.identity import SequenceStatus, Windows
+from paddock.ps.wire.windows import SequenceStatus, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

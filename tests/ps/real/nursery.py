@@ -26,8 +26,8 @@ from paddock.errors import PaddockError
 from paddock.ps import Client, DenseSpec
 from paddock.ps.server import main
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.mover import Migration, ShardMigrator
 from paddock.ps.server.store import Store
+from paddock.ps.shards.migrator import Migration, ShardMigrator
 from paddock.ps.spec import to_json
 from paddock.ps.table.sharding import group, sum_by, unique
 from paddock.ps.table.warm import warm_server

@@ -14,8 +14,8 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.ps import Client
-from paddock.ps.link import FrameConnection, Identity, read_token
-from paddock.ps.server.witness import serve_witness
+from paddock.ps.connection import FrameConnection, Identity, read_token
+from paddock.ps.replication.witness import serve_witness
 from paddock.ps.wire.frames import Header, Op
 from ps.running import Job, eventually, free_ports
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from paddock.ps import Client
-from paddock.ps.link import FrameConnection, Identity
+from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.stream import ConnectionClosed, raw
 from paddock.ps.wire.frames import Header, Op
 from ps.real.pairs import PairJob, paired, walled

@@ -13,8 +13,8 @@ import pytest
 
 from paddock.errors import PaddockError
 from paddock.ps.client.admin import Admin, read_admin_settings
-from paddock.ps.link import FrameConnection, Identity
-from paddock.ps.server.moves import PHASES
+from paddock.ps.connection import FrameConnection, Identity
+from paddock.ps.shards.ownership import PHASES
 from paddock.ps.wire.frames import Header, Op
 from ps.real.nursery import GATE_FILE, REACHED, Nursery, forked
 from ps.real.work import TOP, applied, declare, train

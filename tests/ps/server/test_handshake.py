@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.ps.link import FrameConnection, Identity
+from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import (

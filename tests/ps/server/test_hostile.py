@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.link import FrameConnection
+from paddock.ps.connection import FrameConnection
 from paddock.ps.server.engine import Engine
 from paddock.ps.spec import (
     AccessorSpec,

@@ -14,7 +14,7 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.client.admin import Admin, read_admin_settings
-from paddock.ps.server.moves import PHASES
+from paddock.ps.shards.ownership import PHASES
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError

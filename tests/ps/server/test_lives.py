@@ -10,7 +10,7 @@ import pytest
 
 from paddock.ps import OptimizerSpec, SparseSpec
 from paddock.ps.client.server_connection import ServerConnection
-from paddock.ps.link import FrameConnection, Identity
+from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json
 from paddock.ps.wire.errors import RequestError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddock.ps.server.cut import SnapshotView
+from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.files import Piece
 from paddock.ps.storage.log import LogDevice

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.server.identity import boot_id
+from paddock.ps.replication.log_identity import boot_id
 from paddock.ps.server.main import finish
 from paddock.ps.spec import SparseSpec
 from paddock.ps.storage.files import read_json, write_json

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.admin import Admin, plan_moves, read_admin_settings
 from paddock.ps.client.client import Client
-from paddock.ps.link import FrameConnection, Identity
+from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.server.checks import check
-from paddock.ps.server.cut import SnapshotView
-from paddock.ps.server.mover import MOVES, Migration, ShardMigrator
-from paddock.ps.server.moves import PHASES, IncomingShard, ShardOwnership
+from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
+from paddock.ps.shards.migrator import MOVES, Migration, ShardMigrator
+from paddock.ps.shards.ownership import PHASES, IncomingShard, ShardOwnership
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.arrays import Arrays
 from paddock.ps.wire.errors import RequestError

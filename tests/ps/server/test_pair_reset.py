@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from paddock.ps import Client
-from paddock.ps.server import follower, recovery
+from paddock.ps.replication import follower
+from paddock.ps.replication.witness import serve_witness
+from paddock.ps.server import recovery
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server
-from paddock.ps.server.witness import serve_witness
 from paddock.ps.storage.log import RecordLog
 from ps.real.work import batch, declare
 from ps.running import eventually, free_ports

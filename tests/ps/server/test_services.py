@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from paddock.ps.client.client import Client
-from paddock.ps.consistency.step_words import MemberExpelled
+from paddock.ps.group.messages import MemberExpelled
 from paddock.ps.server.main import finish, make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.server.serve import Server

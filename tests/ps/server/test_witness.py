@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, LeaseVerb
-from paddock.ps.server import identity
-from paddock.ps.server.identity import MemberFile
-from paddock.ps.server.witness import Witness, request_body
+from paddock.ps.replication import log_identity
+from paddock.ps.replication.lease import LeaseReply, LeaseRequest, LeaseVerb
+from paddock.ps.replication.log_identity import MemberFile
+from paddock.ps.replication.witness import Witness, request_body
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.values import value_from
 
@@ -117,7 +117,7 @@ def test_a_log_keeps_its_name_unless_it_may_lack_records(
     if is_clean:
         file.close()
     if is_rebooted:
-        monkeypatch.setattr(identity, "boot_id", lambda: "another")
+        monkeypatch.setattr(log_identity, "boot_id", lambda: "another")
     again = MemberFile(tmp_path, said.append)
     assert (again.open(is_empty=False, is_on_disk=is_on_disk) == name) is is_kept
     assert bool(said) is not is_kept
@@ -136,7 +136,7 @@ def test_an_empty_log_has_its_name_while_nothing_can_be_lost(
     if case == "emptied":
         segment.unlink()
     if case == "rebooted":
-        monkeypatch.setattr(identity, "boot_id", lambda: "another")
+        monkeypatch.setattr(log_identity, "boot_id", lambda: "another")
     again = MemberFile(tmp_path, lambda line: None)
     again.prepare()
     assert (again.open(is_empty=True, is_on_disk=False) == name) is (case == "killed")

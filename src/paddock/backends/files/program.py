@@ -32,7 +32,7 @@ PS_PACKAGES = ("ps", "data", "rec")
 # Of commands that hosts do not run: `paddock data`, `ps`, `top` and `web`.
 LEFT_OUT = (
     "data/check.py", "data/declared.py", "data/ids.py", "data/split.py", "data/split_parquet.py",
-    "ps/client/admin.py", "ps/client/transfer.py", "ps/consistency/explain.py",
+    "ps/client/admin.py", "ps/client/transfer.py",
     "ps/storage/paddle_text.py", "watch/slow.py", "watch/view.py", "jobfile/dialects/written.py",
 )  # fmt: skip
 PS_MODULES = ("__main__.py", "cli/pserver.py")

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Keys, Scheduler, TableClient
 from paddock.ps.client.coerce import as_keys
-from paddock.ps.consistency.contributions import SparsePiece, added_up
 from paddock.ps.spec import SparseSpec, TableSpec
+from paddock.ps.table.contributions import SparsePiece, added_up
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import unique
 

@@ -2,6 +2,7 @@
 
 client             the calls of a trainer; coerce makes arrays of what it is given
 strategy, geo      sync, half_async, async, staleness and geo: flags and waits
+geo_copy           the local copy of geo, which learns by itself; pure
 server_group       all servers of the job: pulls, pushes, waiting until pushes are acknowledged
 server_connection  one server: its links, unacknowledged frames, resending
 partition          rows and vectors -> the frames of each server

@@ -23,7 +23,7 @@ from paddock.ps.client.partition import Column, RemoteTable, frames, partition
 from paddock.ps.client.redirect import shrink
 from paddock.ps.client.server_connection import OnProgress, ServerConnection, no_progress
 from paddock.ps.client.trainer_config import SERVERS, read_trainer_config
-from paddock.ps.link import FrameConnection, Identity, read_token
+from paddock.ps.connection import FrameConnection, Identity, read_token
 from paddock.ps.spec import SparseSpec, from_json
 from paddock.ps.storage.checkpoint import Checkpoint
 from paddock.ps.wire.errors import RequestError

@@ -13,7 +13,6 @@ from typing import Any
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.files import fetch, forget, send
 from paddock.ps.client.server_connection import OnProgress, ServerConnection, no_progress, order_all
-from paddock.ps.consistency.positions import lowest
 from paddock.ps.spec import from_json, to_json
 from paddock.ps.storage.checkpoint import (
     Checkpoint,
@@ -24,6 +23,7 @@ from paddock.ps.storage.checkpoint import (
 from paddock.ps.storage.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Op
+from paddock.ps.wire.offsets import lowest
 
 MODES = ("full", "delta")
 # The coordinator completes no step for so long while a save begins.

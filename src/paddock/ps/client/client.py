@@ -34,13 +34,13 @@ from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.client.server_group import ServerGroup, Wanted
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig, read_trainer_config
-from paddock.ps.consistency.positions import OffsetProgress, offset_objection
-from paddock.ps.link import Identity, read_token
+from paddock.ps.connection import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by
 from paddock.ps.wire.frames import Op
+from paddock.ps.wire.offsets import OffsetProgress, offset_objection
 
 # To find repeats among fewer keys takes longer than to fetch some rows twice.
 ASKED_AS_GIVEN = 64

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paddock.errors import UsageError
+from paddock.ps.client.geo_copy import GeoRows, GeoVector
 from paddock.ps.client.partition import LAST, Column, RemoteTable, Rows, Runs
 from paddock.ps.client.strategy import Strategy
 from paddock.ps.client.trainer_config import TrainerConfig
-from paddock.ps.consistency.geo import GeoRows, GeoVector
-from paddock.ps.link import FrameConnection
+from paddock.ps.connection import FrameConnection
 from paddock.ps.spec import DenseSpec
 from paddock.ps.wire.frames import BODY_MAX, FrameFlag, Header, Op
 

@@ -21,7 +21,7 @@ from paddock.ps.client.partition import (
     partition_vector,
 )
 from paddock.ps.client.server_connection import ServerConnection
-from paddock.ps.link import FrameConnection
+from paddock.ps.connection import FrameConnection
 from paddock.ps.spec import DENSE_SHARD_MAX, DenseSpec
 from paddock.ps.stream import ConnectionClosed, ReadTimeout, raw
 from paddock.ps.wire.errors import RequestError

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.link import FrameConnection, Identity
+from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.stream import ConnectionClosed, ReadTimeout
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Buffer, Header, Op

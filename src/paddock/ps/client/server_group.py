@@ -27,10 +27,10 @@ from paddock.ps.client.partition import (
 from paddock.ps.client.pulls import SMALL_BYTES, Pull, PullBatch
 from paddock.ps.client.redirect import RetryBudget, handle_moved, resend
 from paddock.ps.client.server_connection import ServerConnection, ask_once
-from paddock.ps.consistency.positions import OffsetMark, OffsetProgress
 from paddock.ps.spec import ScheduleSpec
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
+from paddock.ps.wire.offsets import OffsetMark, OffsetProgress
 
 STATISTICS, CONTRIBUTION = int(FrameFlag.STATISTICS), int(FrameFlag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part

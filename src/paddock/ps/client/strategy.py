@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.server_connection import order_all
 from paddock.ps.client.trainer_config import TrainerConfig
-from paddock.ps.consistency.step_words import STRATEGIES
+from paddock.ps.strategies import STRATEGIES
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
     from paddock.ps.client.server_group import ServerGroup, Wanted
-    from paddock.ps.consistency.positions import OffsetMark
+    from paddock.ps.wire.offsets import OffsetMark
 
 
 class Strategy:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.consistency.contributions import SparsePiece
+from paddock.ps.table.contributions import SparsePiece
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header
 

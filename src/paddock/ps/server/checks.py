@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.positions import offset_objection
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
     STATISTICS,
@@ -25,7 +23,8 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.held import ServerSparseTable, ServerTable
+from paddock.ps.server.tables import ServerSparseTable, ServerTable
+from paddock.ps.shards import records
 from paddock.ps.spec import DenseSpec, from_json, to_json
 from paddock.ps.storage.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.storage.saving import see_checkpoint
@@ -35,6 +34,7 @@ from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import BODY_MAX, Header, Op
+from paddock.ps.wire.offsets import offset_objection
 
 if TYPE_CHECKING:
     from paddock.ps.server.store import Store
@@ -105,10 +105,10 @@ def check(store: Store, header: Header, body: Body) -> None:
             raise _full(store, "it cannot take another shard", "or move the shard elsewhere")
         table = store.find(header.table)
         if op == Op.ADOPT and header.count:
-            _, giver, _ = handover.part_of(body)
+            _, giver, _ = records.part_of(body)
             if giver == store.server or giver >= store.servers:
                 raise RequestError("usage", f"server {giver} is not another one of {store.servers}")
-        handover.check(table, header, body)
+        records.check(table, header, body)
 
 
 def check_incarnation(store: Store, trainer: int, incarnation: object, life: object) -> None:
@@ -257,7 +257,7 @@ def _check_dense(store: Store, header: Header, body: Body) -> None:
     start, values = dense_part(header, body)
     stop = start + len(values)
     if held.ownership.active:
-        held.ownership.check_push(header, handover.dense_shards(held.spec, start, stop))
+        held.ownership.check_push(header, records.dense_shards(held.spec, start, stop))
     check_finite(held.spec.name, values, None)
     if not held.table.holds_whole(start, stop):
         raise RequestError(
@@ -347,7 +347,7 @@ def check_load(store: Store, order: dict[str, Any]) -> None:
             hint="create the checkpoint's tables on every server, then load",
         )
     for held in store.tables:
-        handover.check_load(held)
+        records.check_load(held)
     owned = {spec.name: store.by_name[spec.name].owned for spec in checkpoint.specs}
     checkpoint.verify(owned)
     check_specs(checkpoint, [held.spec for held in store.tables])

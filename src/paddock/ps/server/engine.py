@@ -2,7 +2,7 @@
 
 The log is written before the state changes, so whatever was acknowledged can be replayed. Records
 of one table are in the log in the order in which they are carried out, because its locks are held
-in turn (held.py); `order` makes the same true for what belongs to the whole server.
+in turn (tables.py); `order` makes the same true for what belongs to the whole server.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Literal, NamedTuple
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.step_words import Output
+from paddock.ps.group.messages import Output
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
@@ -23,7 +23,7 @@ from paddock.ps.storage.log import RecordLog
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
-from paddock.ps.wire.identity import SequenceStatus
+from paddock.ps.wire.windows import SequenceStatus
 
 Ack = Literal["memory", "log", "disk", "replica"]
 REPEATED = int(FrameFlag.REPEATED)

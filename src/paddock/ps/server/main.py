@@ -21,17 +21,17 @@ from types import FrameType
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from paddock.errors import PaddockError, UsageError, extra_hint  # after the variable above
+from paddock.ps.connection import read_token
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
-from paddock.ps.link import read_token
+from paddock.ps.replication.pair import Pair, prepare_pair
+from paddock.ps.replication.witness import Witness
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import ServerOptions, read_options
-from paddock.ps.server.pair import Pair, prepare_pair
 from paddock.ps.server.recovery import Snapshots, open_engine, record_place
 from paddock.ps.server.serve import Server
 from paddock.ps.server.services import NO_SERVICES, HostedService
 from paddock.ps.server.store import Store
-from paddock.ps.server.witness import Witness
 from paddock.ps.spec import to_json
 from paddock.ps.storage.checkpoint import open_checkpoint
 from paddock.ps.table.memory import memory_for_tables

@@ -16,7 +16,7 @@ from typing import Any
 from paddock.command_line import Flag, FlagTable, flag, read_line, spelled, to_seconds
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
-from paddock.ps.server.place import IsOwn, count_here, find_index, own_endpoint
+from paddock.ps.server.own_endpoint import IsOwn, count_here, find_index, own_endpoint
 
 LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.server.cut import SnapshotView
 from paddock.ps.server.engine import Ack, Engine
+from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json, writing
 from paddock.ps.storage.log import RecordLog, read_identity

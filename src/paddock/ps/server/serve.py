@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock import __version__
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.consistency.step_words import GroupRules
+from paddock.ps.connection import Identity
 from paddock.ps.endpoint import join_endpoint
-from paddock.ps.link import Identity
+from paddock.ps.group.coordinator import TICK_SECONDS, GroupCoordinator
+from paddock.ps.group.messages import GroupRules
+from paddock.ps.replication.witness import Witness
 from paddock.ps.server import checks
-from paddock.ps.server.coordinate import TICK_SECONDS, GroupCoordinator
-from paddock.ps.server.cut import Save, no_snapshot_view
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.held import ServerSparseTable
-from paddock.ps.server.mover import MOVES, ShardMigrator
 from paddock.ps.server.options import ServerOptions
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.services import NO_SERVICES, HostedService, Services
 from paddock.ps.server.session import Session, SmallPullPoller
-from paddock.ps.server.witness import Witness
+from paddock.ps.server.snapshot_view import Save, no_snapshot_view
+from paddock.ps.server.tables import ServerSparseTable
+from paddock.ps.shards.migrator import MOVES, ShardMigrator
 from paddock.ps.spec import to_json
 from paddock.ps.storage.spool import Spool
 from paddock.ps.stream import ConnectionClosed, FrameStream, enlarge, keep_alive, os_reason
@@ -38,8 +38,8 @@ from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import Hello, Welcome, proof_of
 
 if TYPE_CHECKING:
-    from paddock.ps.server.identity import MemberFile
-    from paddock.ps.server.pair import Pair
+    from paddock.ps.replication.log_identity import MemberFile
+    from paddock.ps.replication.pair import Pair
 
 Part = TypeVar("Part")
 BACKLOG = 512

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from paddock.ps.consistency.step_words import CLOCKED
-from paddock.ps.server.cut import JOB, LOADED
+from paddock.ps.server.snapshot_view import JOB, LOADED
+from paddock.ps.strategies import CLOCKED
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import Hello

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddock.errors import PaddockError
-from paddock.ps.server import handover
 from paddock.ps.server.bodies import json_part
 from paddock.ps.server.engine import OVERLAPPING
+from paddock.ps.shards import records
 from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, FrameStream, ReadTimeout, raw
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
@@ -309,7 +309,7 @@ class Session:
         values = self._floats(header.count)
         with held.lock.rows:
             if held.ownership.active:
-                held.ownership.check_pull(handover.dense_shards(held.spec, start, stop))
+                held.ownership.check_pull(records.dense_shards(held.spec, start, stop))
             if len(body) != 8 or not held.table.holds(start, stop):
                 raise RequestError(
                     "value",

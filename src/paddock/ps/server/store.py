@@ -13,17 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.consistency.contributions import (
-    DenseContributions,
-    DensePiece,
-    SparseContributions,
-)
-from paddock.ps.consistency.positions import TrainerOffsets
-from paddock.ps.consistency.step_words import RECORDS, GroupRules, Output, record_from_json
-from paddock.ps.consistency.steps import GroupState
+from paddock.ps.group.messages import RECORDS, GroupRules, Output, record_from_json
+from paddock.ps.group.state import GroupState
 from paddock.ps.optimizers.schedules import Rates, learning_rate
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.server import handover
 from paddock.ps.server.bodies import (
     CONTRIBUTION,
     DELTA,
@@ -33,17 +26,24 @@ from paddock.ps.server.bodies import (
     json_part,
     sparse_part,
 )
-from paddock.ps.server.cut import begin_from, load
-from paddock.ps.server.held import ServerDenseTable, ServerSparseTable, ServerTable, TableLock
-from paddock.ps.server.moves import ShardOwnership
+from paddock.ps.server.snapshot_view import begin_from, load
+from paddock.ps.server.tables import ServerDenseTable, ServerSparseTable, ServerTable, TableLock
+from paddock.ps.shards import records
+from paddock.ps.shards.ownership import ShardOwnership
 from paddock.ps.spec import SparseSpec, TableSpec, from_json
+from paddock.ps.table.contributions import (
+    DenseContributions,
+    DensePiece,
+    SparseContributions,
+)
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
-from paddock.ps.wire.identity import Windows
+from paddock.ps.wire.offsets import TrainerOffsets
 from paddock.ps.wire.values import to_json, value_from
+from paddock.ps.wire.windows import Windows
 
 OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
 
@@ -84,7 +84,7 @@ class Store:
         self.dropped: dict[str, int] = {}  # rows it dropped
         self.offsets = TrainerOffsets()
         self.kv: dict[str, Any] = {}  # of what is hosted here; services.py
-        # Of a server of a pair: (epoch, position of its record) of each primary; replication.py.
+        # Of a server of a pair: (epoch, position of its record) of each primary; replication/.
         self.history: tuple[tuple[int, int], ...] = ()
 
     # ------------------------------------------------------------------------------ what is here
@@ -187,7 +187,7 @@ class Store:
             data = json_part(body)
             return bool(self.rounds.get(f"{header.table}.{data['shard']}") == data.get("round", ""))
         if header.op in (Op.MOVE, Op.ADOPT):
-            return handover.is_done(self.find(header.table), header, body)
+            return records.is_done(self.find(header.table), header, body)
         if header.op != Op.COMMIT:
             return False
         step = int(json_part(body)["step"])
@@ -291,7 +291,7 @@ class Store:
         elif op == Op.LOAD:
             load(self, lsn, json_part(body))
         elif op in (Op.MOVE, Op.ADOPT):
-            handover.apply(self.find(header.table), lsn, header, body)
+            records.apply(self.find(header.table), lsn, header, body)
         elif op == Op.SHRINK:
             return self._shrink(lsn, header, body)
         return self.answer(header, body)
@@ -310,7 +310,7 @@ class Store:
         else:
             dense = DenseTable(spec, owned)
             held = ServerDenseTable(number, spec, dense, DenseContributions(), owned, ownership)
-        handover.fit(held)
+        records.fit(held)
         held.contributions.committed = held.step = self.committed
         held.base = 0
         self.by_name[spec.name] = held
@@ -429,7 +429,7 @@ class Store:
         for held in self.tables:
             name, mine = held.spec.name, _of(held, arrays)
             held.ownership.restore(values["moves"][name], mine)
-            handover.fit(held)
+            records.fit(held)
             held.step, held.base = values["steps"][name]
             held.rates = value_from(Rates, values["rates"][name])
             held.contributions.restore(values["contributions"][name], mine)

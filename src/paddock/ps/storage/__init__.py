@@ -1,9 +1,15 @@
 """What outlives the process: the log, snapshots, checkpoints and exports.
 
-log.py       append, wait_durable, read, follow, cut      (segment.py: one file of it)
-snapshot.py  a server's own recovery point
-saving.py    writes a job's checkpoints; checkpoint.py reads them, delta.py is the arithmetic
-spool.py     files for a client that sees another disk: parts that it fetches, or sends
-export.py    npz and safetensors; paddle_text.py Paddle's form; serving.py read-only versions
-arrays.py    the file of arrays all of them use, safetensors; files.py whole writes and their errors
+log          append, wait_durable, read, follow, truncate
+segment      one file of the log
+snapshot     a server's own recovery point
+saving       writes a job's checkpoints
+checkpoint   reads them, and merges the parts of several servers
+delta        arithmetic of checkpoints that hold changed rows only
+spool        files for a client that sees another disk: parts that it fetches, or sends
+export       npz and safetensors
+paddle_text  Paddle's text form
+serving      read-only versions for inference
+arrays       the file of arrays all of them use: safetensors
+files        whole writes and their errors
 """

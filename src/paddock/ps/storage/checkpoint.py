@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.consistency.positions import is_exact
 from paddock.ps.spec import TableSpec, from_json, to_json
 from paddock.ps.storage import delta
 from paddock.ps.storage.arrays import Arrays, WrittenFile, open_arrays
 from paddock.ps.storage.files import DamageError, read_json
+from paddock.ps.wire.offsets import is_exact
 
 FORMAT = 2
 MANIFEST = "manifest.json"

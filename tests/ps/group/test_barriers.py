@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
-from paddock.ps.consistency.step_words import BarrierOpened, Reach
+from paddock.ps.group.barriers import BARRIERS_MAX, Barriers
+from paddock.ps.group.messages import BarrierOpened, Reach
 from paddock.ps.wire.values import value_from
 
 

@@ -61,8 +61,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from paddock.ps.consistency.barriers import BARRIERS_MAX, Barriers
-from paddock.ps.consistency.step_words import (
+from paddock.ps.group.barriers import BARRIERS_MAX, Barriers
+from paddock.ps.group.messages import (
     Arrive,
     BarrierOpened,
     ConnectionLost,
@@ -86,7 +86,7 @@ from paddock.ps.consistency.step_words import (
     RequestRefused,
     StepCommitted,
 )
-from paddock.ps.consistency.waits import NOBODY, DurableGroupState, Enrolled, GroupWaits
+from paddock.ps.group.waits import NOBODY, DurableGroupState, Enrolled, GroupWaits
 from paddock.ps.wire.values import to_json, value_from
 
 if TYPE_CHECKING:

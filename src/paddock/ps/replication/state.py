@@ -37,7 +37,7 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import (
+from paddock.ps.replication.lease import (
     TIMING,
     LeaseReply,
     LeaseRequest,

@@ -12,10 +12,10 @@ import random
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency import step_words as w
-from paddock.ps.consistency.explain import explain
-from paddock.ps.consistency.steps import HISTORY, GroupState
-from ps.consistency.replay import carried_out
+from paddock.ps.group import messages as w
+from paddock.ps.group.state import HISTORY, GroupState
+from paddock.ps.strategies import STRATEGIES, explain
+from ps.group.replay import carried_out
 
 
 class Trainer:
@@ -235,7 +235,7 @@ def test_wrong_rules_are_told_by_name(rules: w.GroupRules, told: str) -> None:
 
 def test_every_strategy_is_explained_in_one_sentence() -> None:
     """The user hears what is gained and what is given up."""
-    for strategy in w.STRATEGIES:
+    for strategy in STRATEGIES:
         said = explain(strategy, staleness=2)
         assert "you give up" in said
         assert said.endswith(".") and ". " not in said

@@ -1,7 +1,7 @@
 """The witness of pairs: keeps who may serve each, on the disk before it answers.
 
 Any running pserver with a data directory is one (`control`, order "lease"); `serve_witness` is one
-that does nothing else. The rules are in consistency/lease.py; here are the clock and the files.
+that does nothing else. The rules are in lease.py; here are the clock and the files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.lease import LeaseRequest, Register, restored
+from paddock.ps.replication.lease import LeaseRequest, Register, restored
 from paddock.ps.storage.files import read_json, write_json, writing
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.values import value_from

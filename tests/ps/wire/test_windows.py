@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from paddock.ps.wire.identity import AHEAD_MAX, SequenceStatus, Windows
+from paddock.ps.wire.windows import AHEAD_MAX, SequenceStatus, Windows
 
 
 def test_a_repeat_is_told_from_a_new_push() -> None:

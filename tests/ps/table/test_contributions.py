@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from paddock.ps.consistency.contributions import (
+from paddock.ps.table.contributions import (
     DenseContributions,
     DensePiece,
     SparseContributions,

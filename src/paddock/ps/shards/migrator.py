@@ -1,4 +1,4 @@
-"""Gives shards to other servers, and asks what became of those that came: moves.py in threads.
+"""Gives shards to other servers, and asks what became of those that came: ownership.py in threads.
 
 An order runs in the thread of whoever gave it, and goes on when that one is gone. One shard
 leaves at a time.
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
 from paddock.ps.client.server_connection import ServerConnection
-from paddock.ps.link import FrameConnection
-from paddock.ps.server.handover import DELTA, LAST
-from paddock.ps.server.held import ServerSparseTable, ServerTable
-from paddock.ps.server.moves import PART_BYTES, PHASES
+from paddock.ps.connection import FrameConnection
+from paddock.ps.server.tables import ServerSparseTable, ServerTable
+from paddock.ps.shards.ownership import PART_BYTES, PHASES
+from paddock.ps.shards.records import DELTA, LAST
 from paddock.ps.spec import to_json
 from paddock.ps.storage.arrays import encode_arrays
 from paddock.ps.stream import ConnectionClosed

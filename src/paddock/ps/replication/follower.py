@@ -17,7 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.replication import (
+from paddock.ps.connection import FrameConnection
+from paddock.ps.replication.feed import (
+    FILE,
+    FILE_BYTES,
+    FILES_END,
+    IDLE,
+    RECORD,
+    answer_from,
+    begins,
+)
+from paddock.ps.replication.log_identity import (
+    INCOMING,
+    MemberFile,
+    new_name,
+    remove_log,
+    remove_state,
+)
+from paddock.ps.replication.state import (
     Ack,
     Append,
     Follow,
@@ -30,19 +47,8 @@ from paddock.ps.consistency.replication import (
     StoreRecord,
     Truncate,
 )
-from paddock.ps.link import FrameConnection
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import json_part
-from paddock.ps.server.feed import (
-    FILE,
-    FILE_BYTES,
-    FILES_END,
-    IDLE,
-    RECORD,
-    answer_from,
-    begins,
-)
-from paddock.ps.server.identity import INCOMING, MemberFile, new_name, remove_log, remove_state
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.storage.files import (
     DamageError,
@@ -66,7 +72,7 @@ from paddock.ps.wire.handshake import Welcome
 from paddock.ps.wire.values import to_body
 
 if TYPE_CHECKING:
-    from paddock.ps.server.pair import Pair
+    from paddock.ps.replication.pair import Pair
 
 CONNECT_SECONDS = 1.0
 # The primary says something every half second; one that does not is not there.

@@ -1,9 +1,15 @@
-"""One sentence per strategy: what the user gets, and what it costs. Pure."""
+"""Strategies have a name and one sentence: what the user gets, and what it costs. Pure."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from paddock.errors import UsageError
-from paddock.ps.consistency.step_words import STRATEGIES
+
+Strategy = Literal["sync", "half_async", "async", "geo", "staleness"]
+STRATEGIES: tuple[Strategy, ...] = ("sync", "half_async", "async", "geo", "staleness")
+# Their trainers count steps together.
+CLOCKED = ("sync", "staleness")
 
 _SENTENCES = {
     "sync": "every step waits for all trainers and applies their gradients as one, so the result "

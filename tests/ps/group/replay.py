@@ -17,8 +17,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from paddock.ps.consistency import step_words as w
-from paddock.ps.consistency.steps import GroupState, carry_out
+from paddock.ps.group import messages as w
+from paddock.ps.group.state import GroupState, carry_out
 from paddock.ps.wire.frames import Op
 from transcript import replayed
 

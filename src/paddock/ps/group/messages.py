@@ -7,17 +7,14 @@ is logged, then applied. A reply goes to one trainer and leaves nothing behind.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from paddock.errors import Problem
+from paddock.ps.strategies import STRATEGIES, Strategy
 from paddock.ps.wire.errors import Code
 from paddock.ps.wire.frames import Op
 from paddock.ps.wire.values import value_from
 
-Strategy = Literal["sync", "half_async", "async", "geo", "staleness"]
-STRATEGIES: tuple[Strategy, ...] = ("sync", "half_async", "async", "geo", "staleness")
-# Their trainers count steps together.
-CLOCKED = ("sync", "staleness")
 SILENCES = ("fail", "rescale")
 # (trainer, incarnation)
 GroupMember = tuple[int, int]

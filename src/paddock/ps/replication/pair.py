@@ -1,4 +1,4 @@
-"""A server of a pair: runs the pure member (consistency/replication.py) with clocks and threads.
+"""A server of a pair: runs the pure member (state.py) with clocks and threads.
 
 Locks, in this order: tables, `engine.order`, the member's own. The member changes under its own
 lock; what changes its role, or its log, happens under `engine.order` as well, so that between two
@@ -20,8 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.consistency.lease import LeaseReply, LeaseRequest, LeaseVerb
-from paddock.ps.consistency.replication import (
+from paddock.ps.connection import FrameConnection, Identity
+from paddock.ps.endpoint import join_endpoint
+from paddock.ps.replication.feed import ReplicaFeed
+from paddock.ps.replication.follower import Follower
+from paddock.ps.replication.lease import LeaseReply, LeaseRequest, LeaseVerb
+from paddock.ps.replication.log_identity import MemberFile
+from paddock.ps.replication.state import (
     NEAR_RECORDS,
     Action,
     AskWitness,
@@ -34,13 +39,8 @@ from paddock.ps.consistency.replication import (
     Stage,
     recovered,
 )
-from paddock.ps.endpoint import join_endpoint
-from paddock.ps.link import FrameConnection, Identity
-from paddock.ps.server.feed import ReplicaFeed
-from paddock.ps.server.follower import Follower
-from paddock.ps.server.identity import MemberFile
+from paddock.ps.replication.witness import boot_seconds, request_body
 from paddock.ps.server.options import ServerOptions
-from paddock.ps.server.witness import boot_seconds, request_body
 from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op

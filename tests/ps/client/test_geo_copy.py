@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from paddock.ps.consistency.geo import GeoRows, GeoVector
+from paddock.ps.client.geo_copy import GeoRows, GeoVector
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 
 Floats = NDArray[np.float32]

@@ -1,4 +1,4 @@
-"""The records by which a shard changes hands, and what a table's shards are: moves.py, carried out.
+"""The records by which a shard changes hands, and a table's shards: ownership.py, carried out.
 
 The table's lock is held.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.server.bodies import Body, json_part
-from paddock.ps.server.moves import IncomingShard
+from paddock.ps.shards.ownership import IncomingShard
 from paddock.ps.spec import DenseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
@@ -19,7 +19,7 @@ from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 if TYPE_CHECKING:
-    from paddock.ps.server.held import ServerTable
+    from paddock.ps.server.tables import ServerTable
 
 DELTA, LAST = int(FrameFlag.DELTA), int(FrameFlag.LAST)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.replication import (
+from paddock.ps.replication.state import (
     Ack,
     Follow,
     FollowAccepted,
@@ -48,7 +48,7 @@ from paddock.ps.wire.frames import (
 from paddock.ps.wire.values import body_from, to_body
 
 if TYPE_CHECKING:
-    from paddock.ps.server.pair import Pair
+    from paddock.ps.replication.pair import Pair
 
 IDLE, RECORD, FILE, FILE_BYTES, FILES_END = range(5)
 ERROR = int(FrameFlag.ERROR)

@@ -6,10 +6,10 @@ import threading
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from paddock.ps.consistency.contributions import DenseContributions, SparseContributions
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.server.moves import ShardOwnership
+from paddock.ps.shards.ownership import ShardOwnership
 from paddock.ps.spec import DenseSpec, SparseSpec
+from paddock.ps.table.contributions import DenseContributions, SparseContributions
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 

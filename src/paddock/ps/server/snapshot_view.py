@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paddock.ps.consistency.positions import TrainerOffsets
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.server.checks import is_apart, open_ordered
-from paddock.ps.server.held import ServerSparseTable
+from paddock.ps.server.tables import ServerSparseTable
 from paddock.ps.storage.checkpoint import open_checkpoint
 from paddock.ps.storage.saving import write_part
 from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.offsets import TrainerOffsets
 
 if TYPE_CHECKING:
     from paddock.ps.server.engine import Engine

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ps.consistency.replay import replay
+from ps.group.replay import replay
 from transcript import RULE
 
 FILES = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))

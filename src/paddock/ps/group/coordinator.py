@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from paddock.ps.consistency.step_words import (
-    CLOCKED,
+from paddock.ps.group.messages import (
     Arrive,
     ConnectionLost,
     Event,
@@ -40,10 +39,11 @@ from paddock.ps.consistency.step_words import (
     check_rules,
     record_to_json,
 )
-from paddock.ps.consistency.steps import GroupState, carry_out
-from paddock.ps.consistency.waits import STUCK
+from paddock.ps.group.state import GroupState, carry_out
+from paddock.ps.group.waits import STUCK
 from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
+from paddock.ps.strategies import CLOCKED
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op

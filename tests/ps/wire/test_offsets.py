@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from paddock.errors import PaddockError
-from paddock.ps.consistency.positions import (
+from paddock.ps.wire.offsets import (
     OFFSETS_KEPT,
     OffsetMark,
     OffsetProgress,

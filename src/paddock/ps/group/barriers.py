@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from paddock.ps.consistency.step_words import BarrierOpened, Reach
+from paddock.ps.group.messages import BarrierOpened, Reach
 
 BARRIERS_MAX = 1000
 

@@ -1,4 +1,4 @@
-"""Who takes part and who waits, and the ends that time puts to a wait. Pure; steps.py builds on it.
+"""Who takes part and who waits, and the ends that time puts to a wait. Pure; state.py builds on it.
 
 Volatile, but for the members: trainers say again what they wait for after a restart of the
 coordinator.
@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from paddock.ps.consistency.barriers import Barriers
-from paddock.ps.consistency.step_words import (
-    CLOCKED,
+from paddock.ps.group.barriers import Barriers
+from paddock.ps.group.messages import (
     Fail,
     GroupBegan,
     GroupMember,
@@ -21,6 +20,7 @@ from paddock.ps.consistency.step_words import (
     RequestRefused,
     StepCommitted,
 )
+from paddock.ps.strategies import CLOCKED
 
 if TYPE_CHECKING:
     from paddock.ps.wire.errors import Code

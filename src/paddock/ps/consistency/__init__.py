@@ -1,1 +1,0 @@
-"""Pure: when a trainer waits, and which contributions make a step."""
