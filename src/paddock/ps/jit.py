@@ -2,7 +2,8 @@
 
 A kernel module writes its loops for numba; without it the same source runs on whole arrays where
 every number of the loops can be an array (``plain``, ``part``, ``choose``), and where not the
-module has the same in numpy beside it and asks HAVE_NUMBA. PADDOCK_PS_NUMBA=0 forces numpy.
+module has the same in numpy beside it. HAVE_NUMBA, asked at a call or when an object is made, is
+the one switch; PADDOCK_PS_NUMBA=0 forces numpy. Clients and servers alike: decision 0037.
 """
 
 from __future__ import annotations

@@ -7,15 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec
+from ps.engines import engine
 
 F32 = NDArray[np.float32]
-
-# Both ways where numba is there; the numpy way alone elsewhere.
-WAYS = (True, False) if HAVE_NUMBA else (False,)
-WAY_NAMES = ["numba", "numpy"] if HAVE_NUMBA else ["numpy"]
 
 # One of each rule, and each form of those that have several.
 SPECS = (
@@ -68,7 +64,8 @@ def run(
     spec: OptimizerSpec, first: F32, steps: Sequence[F32], *, compiled: bool, lr: float = 0.05
 ) -> F32:
     """The rows (n, width) after the steps, each row pushed at each, in another order each time."""
-    updater = Updater(spec, first.shape[1], compiled=compiled)
+    with engine(compiled):
+        updater = Updater(spec, first.shape[1])
     values = arena(updater, first)
     spare = len(values) - len(first)
     rng = np.random.default_rng(3)

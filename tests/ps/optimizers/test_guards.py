@@ -8,9 +8,8 @@ import pytest
 from paddock.ps.jit import HAVE_NUMBA, kernel
 from paddock.ps.optimizers.guards import square_sum, square_sums
 from paddock.ps.spec import OptimizerSpec
-from ps.optimizers.runs import WAY_NAMES, WAYS, gradients, near, run, weights
-
-ways = pytest.mark.parametrize("compiled", WAYS, ids=WAY_NAMES)
+from ps.engines import ENGINES
+from ps.optimizers.runs import gradients, near, run, weights
 
 
 def _one(spec: OptimizerSpec, w: list[float], g: list[float], compiled: bool) -> list[float]:
@@ -19,14 +18,14 @@ def _one(spec: OptimizerSpec, w: list[float], g: list[float], compiled: bool) ->
     return result[: len(w)]
 
 
-@ways
+@ENGINES
 def test_clip_value_limits_each_element(compiled: bool) -> None:
     """Only the elements beyond it change, on both sides."""
     spec = OptimizerSpec("sgd", clip_value=1.0)
     assert _one(spec, [0.0] * 4, [3.0, -3.0, 0.5, -1.0], compiled) == [-1.0, 1.0, -0.5, 1.0]
 
 
-@ways
+@ENGINES
 def test_clip_norm_scales_a_long_row_only(compiled: bool) -> None:
     """Direction is kept; a row within the limit keeps its bits."""
     spec = OptimizerSpec("sgd", clip_norm=1.0)
@@ -34,7 +33,7 @@ def test_clip_norm_scales_a_long_row_only(compiled: bool) -> None:
     assert _one(spec, [0.0, 0.0], [0.3, 0.4], compiled) == [-np.float32(0.3), -np.float32(0.4)]
 
 
-@ways
+@ENGINES
 def test_value_is_clipped_before_norm_and_decay_after(compiled: bool) -> None:
     """The order is part of what a table means: [30, 4] is first cut to [3, 3], then to norm 1."""
     spec = OptimizerSpec("sgd", clip_value=3.0, clip_norm=1.0, l2=0.5)
@@ -43,7 +42,7 @@ def test_value_is_clipped_before_norm_and_decay_after(compiled: bool) -> None:
     assert got == pytest.approx([2.0 - (side + 1.0), -side])
 
 
-@ways
+@ENGINES
 def test_l1_pulls_by_sign_and_l2_by_size(compiled: bool) -> None:
     """A weight of zero is left where it is."""
     spec = OptimizerSpec("sgd", l1=0.25, l2=0.5)
@@ -51,7 +50,7 @@ def test_l1_pulls_by_sign_and_l2_by_size(compiled: bool) -> None:
     assert got == [2.0 - 1.25, -2.0 + 1.25, 0.0]
 
 
-@ways
+@ENGINES
 def test_bound_holds_after_the_update(compiled: bool) -> None:
     """Of the weights alone: the velocity beside them may be larger."""
     spec = OptimizerSpec("momentum", bound=1.5)
@@ -60,7 +59,7 @@ def test_bound_holds_after_the_update(compiled: bool) -> None:
     assert got[0].tolist() == [-1.5, 1.5, -1.0, 9.0, -9.0, 1.0]
 
 
-@ways
+@ENGINES
 def test_norm_of_huge_gradients_does_not_overflow(compiled: bool) -> None:
     """Squares are taken in float64: 1e30 squared is no float32."""
     spec = OptimizerSpec("sgd", clip_norm=2.0)
@@ -94,7 +93,7 @@ def test_sums_of_squares_keep_one_order(dim: int) -> None:
     assert one_by_one == pytest.approx((grads.astype(np.float64) ** 2).sum(axis=1).tolist())
 
 
-@ways
+@ENGINES
 def test_l2_is_the_same_as_adding_to_the_gradient(compiled: bool) -> None:
     """Coupled, so the accumulators see it; adamw is the one where they do not."""
     first, steps = weights(4, 8), gradients(1, 4, 8)

@@ -11,11 +11,10 @@ from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.rules import RULES
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec
+from ps.engines import ENGINES, engine
 from ps.optimizers.references import REFERENCES
 from ps.optimizers.runs import (
     SPECS,
-    WAY_NAMES,
-    WAYS,
     arena,
     gradients,
     near,
@@ -24,11 +23,10 @@ from ps.optimizers.runs import (
     weights,
 )
 
-ways = pytest.mark.parametrize("compiled", WAYS, ids=WAY_NAMES)
 specs = pytest.mark.parametrize("spec", SPECS, ids=spec_name)
 
 
-@ways
+@ENGINES
 @specs
 @pytest.mark.parametrize("scale", [1.0, 0.0])
 def test_fifty_steps_follow_the_formula(spec: OptimizerSpec, compiled: bool, scale: float) -> None:
@@ -62,7 +60,7 @@ def test_many_rows_give_the_same_bits(spec: OptimizerSpec, rows: int) -> None:
     assert loops.tobytes() == run(spec, first, steps, compiled=False).tobytes()
 
 
-@ways
+@ENGINES
 @specs
 def test_one_long_row_equals_many_short_ones(spec: OptimizerSpec, compiled: bool) -> None:
     """A dense shard is one row; a rule per element must not care where rows begin."""
@@ -75,11 +73,12 @@ def test_one_long_row_equals_many_short_ones(spec: OptimizerSpec, compiled: bool
     assert long[0, :96].tobytes() == np.ascontiguousarray(short[:, :12]).tobytes()
 
 
-@ways
+@ENGINES
 def test_adam_counts_the_steps_of_each_row(compiled: bool) -> None:
     """Lazy with true powers: a row first pushed late is corrected as new, not as old."""
     spec = OptimizerSpec("adam")
-    updater = Updater(spec, 4, compiled=compiled)
+    with engine(compiled):
+        updater = Updater(spec, 4)
     first, steps = weights(2, 4), gradients(9, 2, 4)
     values = arena(updater, first, spare=0)
     for i, grads in enumerate(steps):
@@ -92,17 +91,18 @@ def test_adam_counts_the_steps_of_each_row(compiled: bool) -> None:
     assert near(values[1:, :4], wanted)
 
 
-@ways
+@ENGINES
 def test_adam_of_an_old_row_has_no_correction_left(compiled: bool) -> None:
     """At 16,777,216 steps the count stops growing; the powers are zero long before."""
-    updater = Updater(OptimizerSpec("adam"), 1, compiled=compiled)
+    with engine(compiled):
+        updater = Updater(OptimizerSpec("adam"), 1)
     values = np.array([[1.0, 0.5, 0.25, 2.0**24]], np.float32)
     updater.apply(values, np.zeros(1, np.int64), np.array([[0.5]], np.float32), 0.1)
     assert values[0, 3] == 2.0**24
     assert values[0, 0] == pytest.approx(1.0 - 0.1 * 0.5 / 0.5, abs=1e-7)
 
 
-@ways
+@ENGINES
 def test_ftrl_sets_small_weights_to_exactly_zero(compiled: bool) -> None:
     """Sparsity is what ftrl is chosen for: not nearly zero, zero."""
     spec = OptimizerSpec("ftrl", options={"l1": 2.0})
@@ -113,7 +113,7 @@ def test_ftrl_sets_small_weights_to_exactly_zero(compiled: bool) -> None:
     assert got[0, 1] > 0.0
 
 
-@ways
+@ENGINES
 @pytest.mark.parametrize("lr", [0.0, 1e-13])
 def test_ftrl_at_a_rate_of_nought_changes_nothing(compiled: bool, lr: float) -> None:
     """A warm-up starts at 0, by which the formula divides."""
@@ -122,7 +122,7 @@ def test_ftrl_at_a_rate_of_nought_changes_nothing(compiled: bool, lr: float) -> 
     assert got[:, :5].tobytes() == first.tobytes()
 
 
-@ways
+@ENGINES
 @specs
 def test_gradients_of_zero_and_of_tiny_size_give_numbers(
     spec: OptimizerSpec, compiled: bool
@@ -133,11 +133,12 @@ def test_gradients_of_zero_and_of_tiny_size_give_numbers(
     assert np.isfinite(got).all()
 
 
-@ways
+@ENGINES
 @specs
 def test_no_rows_is_no_update(spec: OptimizerSpec, compiled: bool) -> None:
     """A frame may hold no key of a shard."""
-    updater = Updater(spec, 4, compiled=compiled)
+    with engine(compiled):
+        updater = Updater(spec, 4)
     values = arena(updater, weights(2, 4), spare=0)
     before = values.tobytes()
     updater.apply(values, np.zeros(0, np.int64), np.zeros((0, 4), np.float32), 0.1)

@@ -9,7 +9,8 @@ import pytest
 
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
-from ps.optimizers.runs import WAY_NAMES, WAYS, gradients, near, run, weights
+from ps.engines import ENGINES
+from ps.optimizers.runs import gradients, near, run, weights
 
 pytestmark = pytest.mark.real
 
@@ -48,7 +49,7 @@ PAIRS: list[tuple[OptimizerSpec, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("compiled", WAYS, ids=WAY_NAMES)
+@ENGINES
 @pytest.mark.parametrize(
     ("spec", "name", "arguments"), PAIRS, ids=lambda v: str(v) if isinstance(v, dict) else ""
 )
@@ -67,7 +68,7 @@ def test_fifty_steps_equal_those_of_torch(
     assert near(got, parameter.detach().numpy())
 
 
-@pytest.mark.parametrize("compiled", WAYS, ids=WAY_NAMES)
+@ENGINES
 def test_adam_equals_sparse_adam_where_all_rows_are_touched(compiled: bool) -> None:
     """SparseAdam is torch's lazy form; it differs only for rows left out of a step."""
     torch = pytest.importorskip("torch")

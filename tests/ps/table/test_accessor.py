@@ -5,24 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sparse import SparseTable
+from ps.engines import ENGINES, engine
 
-ENGINES = pytest.mark.parametrize("compiled", [True, False], ids=["numba", "numpy"])
 KEYS = np.arange(100, dtype=np.int64) - 50
 
 
 def make(compiled: bool, rule: str = "adagrad", **accessor: float | bool) -> SparseTable:
     """A table of dim 4 with this accessor."""
-    compiled = compiled and HAVE_NUMBA
     spec = SparseSpec(
         "t", 4, OptimizerSpec(rule), InitialSpec("normal", 1.0, seed=1),
         AccessorSpec(**accessor),  # type: ignore[arg-type]  # numbers by their fields' names
     )  # fmt: skip
-    return SparseTable(spec, Updater(spec.optimizer, 4, compiled=compiled), compiled=compiled)
+    with engine(compiled):
+        return SparseTable(spec, Updater(spec.optimizer, 4))
 
 
 def push(
@@ -173,7 +172,7 @@ def test_shrink_touches_one_shard_only(compiled: bool) -> None:
 def test_all_that_an_accessor_knows_is_in_the_state(compiled: bool) -> None:
     """Statistics, times and candidates survive a snapshot; the copy decides as the original."""
     spec = {"statistics": True, "admit_count": 2, "ttl_seconds": 50, "decay": 0.9}
-    one, two = make(compiled, **spec), make(not compiled, **spec)
+    one, two = make(compiled, **spec), make(False, **spec)
     rng = np.random.default_rng(0)
     for lsn in range(1, 12):
         keys = rng.choice(np.arange(400), 80, replace=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.table.states import State
+from ps.engines import ENGINES, engine
 
 ADAGRAD = OptimizerSpec("adagrad", 0.1)
 SPECS = {
@@ -48,13 +48,14 @@ def same(one: State, two: State) -> bool:
     )
 
 
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=())][: 1 + HAVE_NUMBA])
+@ENGINES
 @pytest.mark.parametrize("name", SPECS)
 @pytest.mark.parametrize("seed", range(5))
 def test_a_cut_is_of_its_record_whatever_comes_after(name: str, seed: int, compiled: bool) -> None:
     """Rows changed, added, dropped, decayed and replaced, before and between the taking."""
     draw, spec = np.random.default_rng(seed), SPECS[name]
-    table = SparseTable(spec, Updater(spec.optimizer, 3), compiled=compiled)
+    with engine(compiled):
+        table = SparseTable(spec, Updater(spec.optimizer, 3))
     for lsn in range(1, 30):
         change(table, draw, lsn)
     before = [table.shard_state(shard) for shard in range(4)]

@@ -5,23 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.table import finite
-
-WAYS = [False, True] if HAVE_NUMBA else [False]
+from ps.engines import ENGINES, engine
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("compiled", WAYS)
-def test_the_first_bad_row_is_found(
-    bad: float, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@ENGINES
+def test_the_first_bad_row_is_found(bad: float, compiled: bool) -> None:
     """A server refuses the push and names the key."""
-    monkeypatch.setattr(finite, "HAVE_NUMBA", compiled)
     grads = np.linspace(-1, 1, 9 * 21, dtype=np.float32).reshape(9, 21)
-    assert finite.all_finite(grads)
-    grads[7, 0] = grads[4, 20] = bad
-    assert not finite.all_finite(grads)
+    with engine(compiled):
+        assert finite.all_finite(grads)
+        grads[7, 0] = grads[4, 20] = bad
+        assert not finite.all_finite(grads)
     assert finite.first_bad(grads) == 4
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import INITIALIZERS, InitialSpec
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import admission_draw
+from ps.engines import engine
 
 KEYS = np.concatenate(
     [
@@ -27,8 +27,9 @@ def bits(values: np.ndarray) -> list:
 def test_compiled_and_numpy_values_have_the_same_bits(kind: str) -> None:
     """A replica without numba must agree with its primary."""
     spec = InitialSpec(kind, 0.37, seed=11)
-    compiled = Initial(spec, 9, compiled=HAVE_NUMBA).values(KEYS)
-    assert bits(compiled) == bits(Initial(spec, 9, compiled=False).values(KEYS))
+    with engine(compiled=False):
+        plain = Initial(spec, 9).values(KEYS)
+    assert bits(plain) == bits(Initial(spec, 9).values(KEYS))
 
 
 @pytest.mark.parametrize("kind", INITIALIZERS)

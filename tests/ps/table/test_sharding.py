@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.table.sharding import deal, expand, group, shard_of, sum_by, unique
+from ps.engines import engine
 
 KEYS = st.lists(st.one_of(st.integers(-3, 12), st.integers(-(2**63), 2**63 - 1)), max_size=120).map(
     lambda values: np.array(values, np.int64)
@@ -19,10 +19,11 @@ KEYS = st.lists(st.one_of(st.integers(-3, 12), st.integers(-(2**63), 2**63 - 1))
 @settings(max_examples=80)
 def test_unique_keeps_first_seen_order(keys: np.ndarray) -> None:
     """The numpy path gives the same arrays, so the frames sent are the same."""
-    distinct, inverse = unique(keys, compiled=HAVE_NUMBA)
+    distinct, inverse = unique(keys)
     assert distinct.tolist() == list(dict.fromkeys(keys.tolist()))
     assert distinct[inverse].tolist() == keys.tolist()
-    plain, plain_inverse = unique(keys, compiled=False)
+    with engine(compiled=False):
+        plain, plain_inverse = unique(keys)
     assert plain.tolist() == distinct.tolist()
     assert plain_inverse.tolist() == inverse.tolist()
 
@@ -33,8 +34,9 @@ def test_sums_have_the_same_bits_compiled_or_not(keys: np.ndarray, dim: int, see
     """Float addition depends on its order; both add a key's rows in theirs."""
     distinct, inverse = unique(keys)
     grads = np.random.default_rng(seed).normal(size=(len(keys), dim)).astype(np.float32)
-    compiled = sum_by(inverse, len(distinct), grads, compiled=HAVE_NUMBA)
-    plain = sum_by(inverse, len(distinct), grads, compiled=False)
+    compiled = sum_by(inverse, len(distinct), grads)
+    with engine(compiled=False):
+        plain = sum_by(inverse, len(distinct), grads)
     assert compiled.tobytes() == plain.tobytes()
     exact = np.zeros((len(distinct), dim))
     np.add.at(exact, inverse, grads.astype(np.float64))
@@ -48,8 +50,9 @@ def test_groups_hold_every_position_once_and_in_order(keys: np.ndarray, servers:
     owner = np.zeros(64, np.int32)
     for server, shards in enumerate(deal(64, servers)):
         owner[list(shards)] = server
-    order, bounds = group(keys, owner, servers, compiled=HAVE_NUMBA)
-    plain_order, plain_bounds = group(keys, owner, servers, compiled=False)
+    order, bounds = group(keys, owner, servers)
+    with engine(compiled=False):
+        plain_order, plain_bounds = group(keys, owner, servers)
     assert (order.tolist(), bounds.tolist()) == (plain_order.tolist(), plain_bounds.tolist())
     of = owner[shard_of(keys, 64)]
     for server in range(servers):
@@ -63,8 +66,9 @@ def test_a_frequent_key_does_not_change_the_numpy_sum() -> None:
     keys = np.where(rng.random(6000) < 0.7, 0, rng.integers(0, 500, 6000))
     distinct, inverse = unique(keys)
     grads = rng.normal(size=(6000, 4)).astype(np.float32)
-    compiled = sum_by(inverse, len(distinct), grads, compiled=HAVE_NUMBA)
-    assert sum_by(inverse, len(distinct), grads, compiled=False).tobytes() == compiled.tobytes()
+    compiled = sum_by(inverse, len(distinct), grads)
+    with engine(compiled=False):
+        assert sum_by(inverse, len(distinct), grads).tobytes() == compiled.tobytes()
 
 
 def test_expand_is_the_inverse_of_unique() -> None:

@@ -18,6 +18,7 @@ from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sparse import SparseTable
+from ps.engines import engine
 
 KEY = st.one_of(st.integers(-5, 30), st.sampled_from([-(2**63), 2**63 - 1]))
 KEYS = st.lists(KEY, max_size=20, unique=True).map(lambda ks: np.array(ks, np.int64))
@@ -27,9 +28,8 @@ ADAGRAD = SparseSpec("t", 4, OptimizerSpec("row_adagrad"), InitialSpec("uniform"
 
 def make(spec: SparseSpec, *, compiled: bool = True) -> SparseTable:
     """An empty table, in numba (where it is installed) or in numpy."""
-    compiled = compiled and HAVE_NUMBA
-    updater = Updater(spec.optimizer, spec.dim, compiled=compiled)
-    return SparseTable(spec, updater, compiled=compiled)
+    with engine(compiled and HAVE_NUMBA):
+        return SparseTable(spec, Updater(spec.optimizer, spec.dim))
 
 
 def pulled(table: SparseTable, keys: np.ndarray) -> np.ndarray:

@@ -100,21 +100,6 @@ def paddle_adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> 
         row[3 * dim + 1] *= keep2
 
 
-def paddle_adam_arrays(block: F32, grads: F32, lr: float, options: F64) -> None:
-    """The same on rows already gathered."""
-    dim, one = grads.shape[1], np.float32(1.0)
-    keep1, keep2, epsilon = (np.float32(option) for option in options[:3])
-    w, m, v = block[:, :dim], block[:, dim : 2 * dim], block[:, 2 * dim : 3 * dim]
-    root = np.sqrt(one - block[:, 3 * dim + 1 :])
-    rate = np.float32(lr) * root / (one - block[:, 3 * dim : 3 * dim + 1])
-    m *= keep1
-    m += (one - keep1) * grads
-    v *= keep2
-    v += (one - keep2) * (grads * grads)
-    w -= rate * (m / (np.sqrt(v) + epsilon * root))
-    block[:, 3 * dim :] *= np.array([keep1, keep2])
-
-
 @kernel
 def paddle_rmsprop(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
     """s = rho * s + (1 - rho) * g * g; b = momentum * b + lr * g / sqrt(s + epsilon); w -= b.

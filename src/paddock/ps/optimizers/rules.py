@@ -17,7 +17,6 @@ from paddock.ps.jit import choose, kernel, part
 from paddock.ps.optimizers.guards import square_sum, square_sums
 from paddock.ps.optimizers.paddle_rules import (
     paddle_adam,
-    paddle_adam_arrays,
     paddle_rmsprop,
     paddle_sparse_adam,
 )
@@ -379,7 +378,6 @@ _ALL = (
             Slot("beta1_power", initial="beta1", per_row=True),
             Slot("beta2_power", initial="beta2", per_row=True),
         ),
-        paddle_adam_arrays,
     ),
     OptimizerRule(
         "paddle_rmsprop",

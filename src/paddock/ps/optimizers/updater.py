@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from paddock.errors import UsageError
-from paddock.ps.jit import HAVE_NUMBA, plain
+from paddock.ps import jit
+from paddock.ps.jit import plain
 from paddock.ps.optimizers import guards
 from paddock.ps.optimizers.rule import F32, I64, Slot
 from paddock.ps.optimizers.rules import RULES, check_optimizer
@@ -19,7 +20,7 @@ _FIRST = np.zeros(1, np.int64)
 
 
 class Updater:
-    """An optimizer for rows of one dim. compiled=False runs numpy: same bits, slower.
+    """An optimizer for rows of one dim; without numba it has the same bits, slower.
 
     Raises: UsageError with every problem of the spec.
 
@@ -28,14 +29,13 @@ class Updater:
     (4, [0.5, 0.5])
     """
 
-    def __init__(self, spec: OptimizerSpec, dim: int, *, compiled: bool = HAVE_NUMBA) -> None:
+    def __init__(self, spec: OptimizerSpec, dim: int) -> None:
         problems = check_optimizer(spec)
         if problems:
             raise UsageError.of(problems)
-        assert HAVE_NUMBA or not compiled
         self.spec = spec
         self.dim = dim
-        self.compiled = compiled
+        self._compiled = jit.HAVE_NUMBA
         self._rule = RULES[spec.name]
         options = self._rule.complete(spec.options)
         self._options = np.array(list(options.values()), np.float64)
@@ -66,7 +66,7 @@ class Updater:
         assert grads.shape == (len(rows), self.dim) and grads.flags.carray
         assert values.dtype == grads.dtype == np.float32 and rows.dtype == np.int64
         lr = float(lr) if self._rule.rate is None else self._rule.rate
-        if self.compiled:
+        if self._compiled:
             if self._guarded:
                 guards.before(values, rows, grads, self._clips, self._decays)
             self._rule.loops(values, rows, grads, lr, self._options)
@@ -80,10 +80,12 @@ class Updater:
             values[rows] = block
 
     def _apply_arrays(self, block: F32, grads: F32, lr: float) -> None:
-        """The same of (n, width), as one row whose elements are arrays (n, dim)."""
-        slots = 1 + sum(not slot.per_row for slot in self.slots)
-        pieces = block[:, : slots * self.dim].reshape(len(block), slots, self.dim)
-        values, array_grads = pieces.transpose(1, 0, 2)[None], grads[None, None]
+        """The same of (n, width), as one row of arrays: (n, dim), and (n, 1) of the scalars."""
+        ends = np.cumsum([self.dim] + [1 if slot.per_row else self.dim for slot in self.slots])
+        columns = np.split(block, ends[:-1], axis=1)
+        values, array_grads = np.empty((1, len(columns)), object), grads[None, None]
+        for number, column in enumerate(columns):
+            values[0, number] = column
         # Infinite gradients overflow silently, as they do in the compiled loops.
         with np.errstate(all="ignore"):
             if self._guarded:
@@ -94,3 +96,6 @@ class Updater:
                 plain(self._rule.loops)(values, _FIRST, array_grads, lr, self._options)
             if self.spec.bound:
                 plain(guards.bound)(values, _FIRST, 1, float(self.spec.bound))
+        for column, value in zip(columns, values[0], strict=True):
+            if value is not column:  # A loop that assigns an element has put another there.
+                column[...] = value

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.spec import AccessorSpec
 from paddock.ps.table.index import make_index, reserve_shards
 from paddock.ps.table.memory import GrowableArray
@@ -57,19 +56,11 @@ class Candidates:
     own coin. Without ttl_seconds a candidate is kept until it is admitted.
     """
 
-    def __init__(
-        self,
-        spec: AccessorSpec,
-        shards: int,
-        rows_max: int,
-        seed: int,
-        *,
-        compiled: bool = HAVE_NUMBA,
-    ) -> None:
+    def __init__(self, spec: AccessorSpec, shards: int, rows_max: int, seed: int) -> None:
         self._spec = spec
         self._seed = seed
         self._shards = shards
-        self._index = make_index(shards, rows_max, compiled=compiled)
+        self._index = make_index(shards, rows_max)
         # With a coin alone there is nothing to remember.
         self._counts = spec.admit_count > 1 or spec.admit_score > 0.0
         self._columns = {"counts": GrowableArray(np.uint32, reserve=rows_max)}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA, kernel
+from paddock.ps import jit
+from paddock.ps.jit import kernel
 from paddock.ps.wire.errors import RequestError
 
 _EXPONENT = np.uint32(0x7F800000)  # IEEE 754 binary32: all exponent bits set is Inf or NaN.
@@ -29,7 +30,7 @@ def all_finite(values: NDArray[np.float32]) -> bool:
     >>> all_finite(np.ones(3, np.float32)), all_finite(np.array([1, np.nan], np.float32))
     (True, False)
     """
-    if HAVE_NUMBA:
+    if jit.HAVE_NUMBA:
         return _count(values.reshape(-1).view(np.uint32)) == 0
     return bool(np.isfinite(values).all())
 

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA, kernel, part
+from paddock.ps import jit
+from paddock.ps.jit import kernel, part
 from paddock.ps.table.memory import GrowableArray
 from paddock.ps.table.sharding import mix, shard_of, shard_shift
 
@@ -36,9 +37,9 @@ Rows = NDArray[np.int64]
 Slots = NDArray[np.int64]  # (n, 2)
 
 
-def make_index(shards: int, rows_max: int, *, compiled: bool = HAVE_NUMBA) -> FlatIndex | DictIndex:
+def make_index(shards: int, rows_max: int) -> FlatIndex | DictIndex:
     """The index for this process: compiled, or on dicts (about 6 times slower, 5 times larger)."""
-    return FlatIndex(shards, rows_max) if compiled else DictIndex(shards)
+    return FlatIndex(shards, rows_max) if jit.HAVE_NUMBA else DictIndex(shards)
 
 
 def reserve_shards(index: FlatIndex | DictIndex, keys: Keys, shards: int) -> None:

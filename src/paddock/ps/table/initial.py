@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA, kernel, part
+from paddock.ps import jit
+from paddock.ps.jit import kernel, part
 from paddock.ps.spec import InitialSpec
 from paddock.ps.table.sharding import GOLDEN, mix, mix_int
 
@@ -145,7 +146,7 @@ def _start(
 
 
 class Initial:
-    """Draws first values. compiled: with numba; the bits are the same without, only later.
+    """Draws first values; with numba or without, the bits are the same.
 
     >>> initial = Initial(InitialSpec("uniform", 0.5, seed=7), dim=4)
     >>> first = initial.values(np.array([3, -9]))
@@ -153,9 +154,9 @@ class Initial:
     True
     """
 
-    def __init__(self, spec: InitialSpec, dim: int, *, compiled: bool = HAVE_NUMBA) -> None:
+    def __init__(self, spec: InitialSpec, dim: int) -> None:
         self.dim = dim
-        self.compiled = compiled
+        self._compiled = jit.HAVE_NUMBA
         self.kind, self.scale = _kind_and_scale(spec, dim)
         self.seed = np.uint64(mix_int(spec.seed ^ 0x696E6974))
 
@@ -167,7 +168,7 @@ class Initial:
 
     def fill(self, keys: NDArray[np.int64], out: NDArray[np.float32], start: int = 0) -> None:
         """Writes columns start, start + 1, ... of each key's first value to out, (n, columns)."""
-        if self.compiled:
+        if self._compiled:
             none = np.full(len(keys), -1)
             _gather(self.kind, self.scale, self.seed, keys, none, out, start, out)
             return
@@ -187,7 +188,7 @@ class Initial:
 
         About twice as fast as numpy on rows far apart.
         """
-        if self.compiled:
+        if self._compiled:
             _gather(self.kind, self.scale, self.seed, keys, rows, values, 0, out)
             return
         known = rows >= 0
@@ -204,7 +205,7 @@ class Initial:
         values: NDArray[np.float32],
     ) -> None:
         """Writes new rows: first weights, then `state`. fresh: positions in keys and rows."""
-        if self.compiled:
+        if self._compiled:
             _start(self.kind, self.scale, self.seed, keys, rows, fresh, state, values)
             return
         made = rows[fresh]

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA, kernel, part
+from paddock.ps import jit
+from paddock.ps.jit import kernel, part
 
 _ONE = np.uint64(1)
 _N = TypeVar("_N", np.int64, np.float32)
@@ -130,9 +131,7 @@ def _unique(
     return found
 
 
-def unique(
-    keys: NDArray[np.int64], *, compiled: bool = HAVE_NUMBA
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """(distinct int64[u] in first-seen order, inverse int32[n]): keys == distinct[inverse].
 
     >>> distinct, inverse = unique(np.array([5, -2, 5]))
@@ -141,7 +140,7 @@ def unique(
     """
     keys = as_contiguous(keys, np.int64).reshape(-1)
     n = len(keys)
-    if compiled:
+    if jit.HAVE_NUMBA:
         slots = np.empty(1 << max(4, (2 * n - 1).bit_length()), np.int32)
         distinct = np.empty(n, np.int64)
         inverse = np.empty(n, np.int32)
@@ -172,7 +171,6 @@ def sum_by(
     grads: NDArray[np.float32],
     *,
     out: NDArray[np.float32] | None = None,
-    compiled: bool = HAVE_NUMBA,
 ) -> NDArray[np.float32]:
     """Sum of the rows of grads (n, dim) with the same inverse: float32[count, dim], added to out.
 
@@ -184,7 +182,7 @@ def sum_by(
     grads = as_contiguous(grads, np.float32)
     if out is None:
         out = np.zeros((count, grads.shape[1]), np.float32)
-    if compiled:
+    if jit.HAVE_NUMBA:
         _sum_by(inverse, grads, out)
     else:  # Flat, which numpy is made for.
         columns = np.arange(out.shape[1])
@@ -232,11 +230,7 @@ def _group(
 
 
 def group(
-    keys: NDArray[np.int64],
-    owner: NDArray[np.int32],
-    servers: int,
-    *,
-    compiled: bool = HAVE_NUMBA,
+    keys: NDArray[np.int64], owner: NDArray[np.int32], servers: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(order int64[n], bounds int64[servers + 1]): positions of the keys grouped by server.
 
@@ -248,7 +242,7 @@ def group(
     ([0, 2, 1], [0, 2, 3])
     """
     keys = as_contiguous(keys, np.int64)
-    if not compiled:
+    if not jit.HAVE_NUMBA:
         of = owner[shard_of(keys, len(owner))]
         order = np.argsort(of, kind="stable").astype(np.int64, copy=False)
         counts = np.bincount(of, minlength=servers)

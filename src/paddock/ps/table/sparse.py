@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.jit import HAVE_NUMBA
+from paddock.ps import jit
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.accessor import (
@@ -46,14 +46,14 @@ class SparseTable:
     owned: how many of the table's shards are here; max_rows is dealt out in this proportion.
     """
 
-    def __init__(self, spec: SparseSpec, updater: Updater, *, compiled: bool = HAVE_NUMBA) -> None:
+    def __init__(self, spec: SparseSpec, updater: Updater) -> None:
         self.spec = spec
         self.updater = updater
         self.owned = spec.shards
-        self._compiled = compiled
-        self._initial = Initial(spec.initial, spec.dim, compiled=compiled)
+        self._compiled = jit.HAVE_NUMBA
+        self._initial = Initial(spec.initial, spec.dim)
         rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
-        self._index = make_index(spec.shards, rows_max, compiled=compiled)
+        self._index = make_index(spec.shards, rows_max)
         self._values = GrowableArray(np.float32, (updater.width,), reserve=rows_max)
         # One number for each row, by name; the names are those of a shard's state.
         self._columns = {"version": GrowableArray(np.int64, reserve=rows_max)}
@@ -65,9 +65,7 @@ class SparseTable:
             self._columns["touched"] = GrowableArray(np.uint32, reserve=rows_max)
         self._candidates: Candidates | None = None
         if not admits_all(accessor):
-            self._candidates = Candidates(
-                accessor, spec.shards, rows_max, spec.initial.seed, compiled=compiled
-            )
+            self._candidates = Candidates(accessor, spec.shards, rows_max, spec.initial.seed)
         self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
         self._rewritten = np.zeros(spec.shards, np.int64)

@@ -11,6 +11,7 @@ from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.table.finite import all_finite
+from paddock.ps.table.initial import set_versions
 from paddock.ps.table.sparse import SparseTable
 
 
@@ -22,13 +23,14 @@ def warm_server(is_over: Callable[[], bool] = lambda: False) -> None:
     if not HAVE_NUMBA:
         return
     spec = SparseSpec("warm", 4, OptimizerSpec("sgd"))
-    table = SparseTable(spec, Updater(spec.optimizer, spec.dim, compiled=False))
+    table = SparseTable(spec, Updater(spec.optimizer, spec.dim))
     keys = np.arange(4, dtype=np.int64)
     rows = np.zeros((4, 4), np.float32)
     works: tuple[Callable[[], object], ...] = (
         lambda: table.pull(keys, rows),
         lambda: all_finite(rows),
-        lambda: table.push(keys, rows, lr=0.0, now=0, lsn=1),
+        lambda: table.set(keys, rows, now=0, lsn=1),  # As a push makes rows.
+        lambda: set_versions(keys, np.zeros(4, np.int64), 1, rows),
         lambda: table.shard_state(0),
         *(partial(table.drop_shard, shard) for shard in range(spec.shards)),
     )
