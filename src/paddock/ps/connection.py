@@ -1,4 +1,4 @@
-"""One connection to one server: connects, greets, proves, and says clearly why it could not.
+"""A connection to one server: connects, greets, proves, and says clearly why it could not.
 
 One thread at a time uses a FrameConnection. It does not retry: ServerConnection decides that.
 """
@@ -39,7 +39,7 @@ ANSWERS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who a client is. incarnation: 0 until server 0 has given one."""
+    """A client's number and incarnation; 0 until server 0 has given one."""
 
     job: str
     trainer: int

@@ -197,15 +197,15 @@ class Fleet:
         return self._role
 
     def is_server(self) -> bool:
-        """Whether this process is a parameter server."""
+        """True when this process is a parameter server."""
         return self.role.is_server
 
     def is_worker(self) -> bool:
-        """Whether this process trains."""
+        """True when this process trains."""
         return not self.role.is_server
 
     def is_first_worker(self) -> bool:
-        """Whether this is trainer 0, by custom the one that saves and prints."""
+        """True when this is trainer 0, by custom the one that saves and prints."""
         return self.is_worker() and self.role.index == 0
 
     def worker_index(self) -> int:

@@ -177,7 +177,7 @@ class FrameStream:
             done += self._receive(view[done:], 0 if self.is_tls else socket.MSG_WAITALL)
 
     def _receive(self, view: memoryview, flags: int) -> int:
-        """One system call; the bytes read, at least one."""
+        """A single system call; the bytes read, at least one."""
         if self.deadline is not None:
             left = self.deadline - time.monotonic()
             if left <= 0:
@@ -194,7 +194,7 @@ class FrameStream:
         return got
 
     def wait_readable(self, seconds: float) -> bool:
-        """Whether a read would not have to wait, within so many seconds."""
+        """True when a read would not have to wait, within so many seconds."""
         if self._start < self._end:
             return True
         if isinstance(self._sock, ssl.SSLSocket) and self._sock.pending():
@@ -220,7 +220,7 @@ class FrameStream:
         return got > 0
 
     def has_small(self, op: int) -> bool:
-        """Whether a whole frame of this op has been read, and an answer of as many bytes as fit
+        """True when a whole frame of this op has been read, and an answer of as many bytes as fit
         with it would not have to wait."""
         at = self._start
         if self._end - at < HEADER_SIZE or self._ahead[at + _OP_AT] != op:
@@ -232,11 +232,11 @@ class FrameStream:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been read that was not taken."""
+        """True when nothing has been read that was not taken."""
         return self._start == self._end
 
     def is_gone(self) -> bool:
-        """Whether the other side has ended the connection, without reading from it."""
+        """True when the other side has ended the connection, without reading from it."""
         return self._polled(select.POLLRDHUP)
 
     def interrupt(self) -> None:

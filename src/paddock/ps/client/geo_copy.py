@@ -47,7 +47,7 @@ class _Copy:
 
 
 class GeoRows(_Copy):
-    """Of a sparse table.
+    """GeoRows is a trainer's copy of rows of a sparse table.
 
     values: float32[capacity, width]; the first dim columns are `latest`, the others the local
     optimizer's.
@@ -75,7 +75,7 @@ class GeoRows(_Copy):
         return self._index.find(as_contiguous(keys, np.int64))
 
     def missing(self, keys: Keys) -> Keys:
-        """Those of the distinct keys that have to be pulled and inserted."""
+        """The distinct keys that have to be pulled and inserted. keys: (n,) int64."""
         return keys[self.find(keys) < 0]
 
     def insert(self, keys: Keys, server: Floats) -> None:
@@ -141,7 +141,7 @@ class GeoRows(_Copy):
 
 
 class GeoVector(_Copy):
-    """Of a dense table: the same rule on all elements. table: changed in place."""
+    """GeoVector copies a dense table: the same rule on all elements. table: changed in place."""
 
     def __init__(self, spec: DenseSpec) -> None:
         super().__init__(spec.optimizer)
@@ -167,7 +167,7 @@ class GeoVector(_Copy):
         self._is_cached = False
 
     def read(self, out: Floats) -> Floats:
-        """What is pulled of the copy, in `out`."""
+        """The copy's values are written into `out`: (elements,) float32."""
         self.table.pull(0, out)
         return out
 

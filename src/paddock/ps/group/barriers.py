@@ -43,17 +43,17 @@ class Barriers:
         self.waiting: dict[int, Reach] = {}
 
     def is_one_too_many(self, name: str) -> bool:
-        """Whether there are too many names to remember another one."""
+        """True when there are too many names to remember another one."""
         known = self._turns.keys() | {reach.name for reach in self.waiting.values()}
         return name not in known and len(known) >= BARRIERS_MAX
 
     def describe(self) -> dict[str, list[int]]:
-        """Who waits where, by name; for people."""
+        """The trainers that wait at each barrier, by its name; for people."""
         names = sorted({reach.name for reach in self.waiting.values()})
         return {n: sorted(t for t, r in self.waiting.items() if r.name == n) for n in names}
 
     def has_passed(self, reach: Reach) -> bool:
-        """Whether this very question was answered: the answer was lost."""
+        """True when this very question was answered: the answer was lost."""
         return self._passed.get(reach.trainer) == (reach.incarnation, reach.name, reach.turn)
 
     def complete(self, everyone: Iterable[int]) -> BarrierOpened | None:
@@ -70,14 +70,14 @@ class Barriers:
         return BarrierOpened(name, turn, passed)
 
     def let_late_pass(self) -> list[Reach]:
-        """Those that are late, and where nobody else waits: they wait no longer."""
+        """Late trainers wait no longer at barriers where no other trainer waits."""
         late = {t for t, r in self.waiting.items() if self._is_late(r)}
         met = {reach.name for trainer, reach in self.waiting.items() if trainer not in late}
         going = [t for t in sorted(late) if self.waiting[t].name not in met]
         return [self.waiting.pop(trainer) for trainer in going]
 
     def is_met_at(self, trainer: int) -> bool:
-        """Whether the trainer waits at a barrier, and is not late for it."""
+        """True when the trainer waits at a barrier, and is not late for it."""
         reach = self.waiting.get(trainer)
         return reach is not None and not self._is_late(reach)
 

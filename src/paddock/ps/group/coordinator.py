@@ -195,7 +195,7 @@ class GroupCoordinator:
             return (False, False) if self.group is None else self.group.standing(trainer)
 
     def describe(self) -> dict[str, Any]:
-        """Who takes part and who is waited for; {} before the first trainer."""
+        """The group's members, and whom they wait for; {} before the first trainer."""
         with self._changed:
             if self.group is None:
                 return {}
@@ -273,7 +273,7 @@ def _reach(header: Header, data: dict[str, Any]) -> Reach:
 
 
 def _hint(event: JoinRequest | Arrive | Reach, reply: RequestRefused, strategy: str) -> str:
-    """What a trainer that is refused can do."""
+    """The hint for a trainer that is refused."""
     if reply.code == "fenced":
         return "is another process running as this trainer? each needs its own PADDLE_TRAINER_ID"
     if reply.code == "usage" and isinstance(event, JoinRequest):
@@ -296,7 +296,7 @@ def _hint(event: JoinRequest | Arrive | Reach, reply: RequestRefused, strategy: 
 
 
 def _sentence(record: Record, group: GroupState) -> str:
-    """What people hear of a record; "" for nothing."""
+    """The log line of a record; "" for none."""
     counts = group.rules.strategy in CLOCKED
     if isinstance(record, MemberJoined):
         return f"trainer {record.trainer} joined" + f" at step {record.step + 1}" * counts

@@ -1,4 +1,4 @@
-"""What goes into the coordinator (events) and comes out of it (records and replies). No I/O here.
+"""The coordinator's messages: events go in, records and replies come out. No I/O here.
 
 An event is what a trainer or the clock says. A record changes the coordinator's durable state: it
 is logged, then applied. A reply goes to one trainer and leaves nothing behind.
@@ -40,7 +40,7 @@ class GroupRules:
 
 
 def check_rules(rules: GroupRules) -> list[Problem]:
-    """What is wrong with the rules.
+    """The problems of the rules, each with a hint.
 
     >>> [p.message for p in check_rules(GroupRules("sync", trainers=0))]
     ['trainers is 0']
@@ -179,7 +179,7 @@ class BarrierOpened:
 
 @dataclass(frozen=True, slots=True)
 class GroupBegan:
-    """Those who have come begin, without the others."""
+    """The trainers that have joined begin without the others."""
 
 
 Record = MemberJoined | MemberLeft | MemberExpelled | StepCommitted | BarrierOpened | GroupBegan

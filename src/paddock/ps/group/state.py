@@ -126,7 +126,7 @@ class GroupState(GroupWaits):
         return is_here, not is_here and bool(self._known.get(trainer, (-1, ""))[1])
 
     def describe(self) -> dict[str, Any]:
-        """Who takes part, how far each is, and who keeps the others waiting; for people."""
+        """The members, how far each is, and which of them keep the others waiting; for people."""
         awaited: list[int] = []
         if self._waiting and self._is_clocked:
             clocks = {t: self._level(t) for t in sorted(self._members) if not self._rests(t)}
@@ -162,7 +162,7 @@ class GroupState(GroupWaits):
     # ------------------------------------------------------------------------------------ events
 
     def handle(self, event: Event, now: float) -> list[Output]:
-        """What the event leads to. now: seconds of a clock that does not go back."""
+        """The outputs that follow from an event. now: seconds of a clock that does not go back."""
         if isinstance(event, JoinRequest):
             return self._join(event, now)
         if isinstance(event, LeaveRequest):
@@ -357,7 +357,7 @@ class GroupState(GroupWaits):
     # ----------------------------------------------------------------------------- going forward
 
     def _settle(self) -> list[Output]:
-        """What has become possible: a barrier, a commit, releases, a newcomer."""
+        """The outputs that have become possible: a barrier, a commit, releases, a newcomer."""
         opened = self.barriers.complete(self.everyone)
         if opened is not None:
             return [opened]
@@ -387,7 +387,7 @@ class GroupState(GroupWaits):
         )
 
     def _admit(self, *, only_lives: bool = False) -> list[Output]:
-        """Those who asked to join and fit; only_lives: a member's newer life, but no newcomer."""
+        """The join requests that fit; only_lives: a member's newer incarnation, but no newcomer."""
         outputs: list[Output] = []
         count = len(self._members)
         steps = {trainer: self._first_clock(trainer) for trainer in sorted(self._asking)}
@@ -446,7 +446,7 @@ class GroupState(GroupWaits):
 
 
 def fenced(trainer: int, incarnation: int) -> RequestRefused:
-    """What a process hears after a newer one of the same trainer has joined."""
+    """The answer to a process after a newer one of the same trainer has joined."""
     reason = f"trainer {trainer} was started anew; this process is an older one"
     return RequestRefused(trainer, incarnation, "fenced", reason)
 

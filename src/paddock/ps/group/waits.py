@@ -1,4 +1,4 @@
-"""Who takes part and who waits, and the ends that time puts to a wait. Pure; state.py builds on it.
+"""Members and their waits, and the ends that time puts to a wait. Pure; state.py builds on it.
 
 Volatile, but for the members: trainers say again what they wait for after a restart of the
 coordinator.
@@ -84,7 +84,7 @@ class GroupWaits(DurableGroupState):
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
-        """Who takes part now, by number."""
+        """The members, by number."""
         return tuple((t, m.incarnation) for t, m in sorted(self._members.items()))
 
     @property
@@ -94,7 +94,7 @@ class GroupWaits(DurableGroupState):
 
     @property
     def everyone(self) -> tuple[int, ...]:
-        """Whom a barrier waits for: the members' numbers; none while the first ones gather."""
+        """The members that a barrier waits for, by number; none while the first ones gather."""
         staying = sorted(t for t, m in self._members.items() if m.leaving is None)
         return tuple(staying) if self.is_started else ()
 
@@ -107,7 +107,7 @@ class GroupWaits(DurableGroupState):
         return self.rules.strategy in CLOCKED
 
     def _settle(self) -> list[Output]:
-        """What has become possible."""
+        """The outputs that have become possible."""
         raise NotImplementedError
 
     def _hear(self, trainer: int, incarnation: int, now: float) -> None:
@@ -128,7 +128,7 @@ class GroupWaits(DurableGroupState):
         return self._clock(trainer) + self._leads.get(trainer, 0)
 
     def _rests(self, trainer: int) -> bool:
-        """Whether it waits at a barrier where the others will come, and holds up none of them."""
+        """True when it waits at a barrier where the others will come, and delays none of them."""
         return not self._is_sync and self.barriers.is_met_at(trainer)
 
     @property
@@ -182,7 +182,7 @@ class GroupWaits(DurableGroupState):
         return [Fail(self._silent[NOBODY])]
 
     def _tick_limits(self, now: float) -> list[Output]:
-        """Who has waited at a barrier for as long as it wanted to."""
+        """The trainers whose own limit of a barrier's wait is over."""
         refused: list[Output] = []
         for trainer, reach in sorted(self.barriers.waiting.items()):
             if now > self._limits[trainer]:

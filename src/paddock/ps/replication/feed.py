@@ -60,7 +60,7 @@ SILENCE_SECONDS = 120.0
 
 
 def answer_from(body: Buffer) -> FollowAccepted | FollowRefused:
-    """What the primary answered to Follow. Raises RequestError when it is no answer."""
+    """The primary's answer to Follow. Raises RequestError when it is none."""
     kind = FollowAccepted if b'"common"' in bytes(body) else FollowRefused
     answer: FollowAccepted | FollowRefused = body_from(kind, body, "answer of a primary")
     return answer
@@ -72,7 +72,7 @@ def begins(header: Header, body: Buffer) -> int:
 
 
 class ReplicaFeed:
-    """One replica that follows this server, over one connection."""
+    """A replica that follows this server, over one connection."""
 
     def __init__(self, pair: Pair, stream: FrameStream) -> None:
         self.pair = pair

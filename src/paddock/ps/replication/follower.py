@@ -417,7 +417,7 @@ class Follower:
 
 
 def _is_below(snapshot: Path, end: int) -> bool:
-    """Whether a snapshot is whole and has no record from position `end` on."""
+    """True when a snapshot is whole and has no record from position `end` on."""
     try:
         return open_snapshot(snapshot).state.lsn <= end
     except DamageError:

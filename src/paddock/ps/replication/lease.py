@@ -1,4 +1,4 @@
-"""Who may serve a pair of servers: the witness's register, and how long a lease is.
+"""The lease of a pair of servers: the witness's register says who serves, and how long.
 
 Pure: requests and times in, values out. One rule: the witness never names a new holder that may
 lack an acknowledged record, and its holder stops before the witness lets another one in.
@@ -64,7 +64,7 @@ TIMING = Timing()
 
 
 class LeaseVerb(str, Enum):
-    """What a server asks the witness."""
+    """A server's request to the witness."""
 
     TAKE = "take"
     RENEW = "renew"
@@ -103,7 +103,7 @@ class LeaseReply:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """What the witness knows of one pair. holder 0: nobody yet.
+    """The witness's register of one pair, changed by compare-and-set. holder 0: nobody yet.
 
     expiry: seconds of the witness's monotonic clock, not kept over its restart. endpoint: the
     holder's, for the clients. in_sync: servers whose logs have every acknowledged record, sorted.
@@ -167,7 +167,7 @@ class Register:
         return replace(renewed, version=self.version + 1, in_sync=in_sync), True
 
     def may_take(self, request: LeaseRequest, *, now: float) -> bool:
-        """Whether a TAKE is granted."""
+        """True when a TAKE is granted."""
         if self.version == 0:
             return request.is_first
         if request.server not in self.in_sync or not self.is_current(request):
@@ -175,7 +175,7 @@ class Register:
         return request.server == self.holder or now >= self.expiry
 
     def is_current(self, request: LeaseRequest) -> bool:
-        """Whether a request was made for the register as it is."""
+        """True when a request was made for the register as it is."""
         return request.version == self.version
 
 

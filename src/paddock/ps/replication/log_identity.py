@@ -1,4 +1,4 @@
-"""Whose log is in a data directory: the name under which the witness knows it; and whether the
+"""A log in a data directory has a name, under which the witness knows it; and it tells whether the
 machine went down under it.
 
     member.json: server (63 bits), boot (of the machine), is_clean, is_whole
@@ -37,7 +37,7 @@ def boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """What the file says. is_clean: everything is on the disk. is_whole: no primary's state was
+    """The file's content. is_clean: everything is on the disk. is_whole: no primary's state was
     coming in."""
 
     server: int = 0

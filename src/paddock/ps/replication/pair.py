@@ -138,13 +138,13 @@ class Pair:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the server ends."""
+        """True when the server ends."""
         return self._stopped.is_set()
 
     # ------------------------------------------------------------------------- what it may do
 
     def may_serve(self) -> bool:
-        """Whether to answer reads."""
+        """True when the server is to answer reads."""
         member = self.member
         if self.serves_alone:
             return member.role is ReplicaRole.PRIMARY

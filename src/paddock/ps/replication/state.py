@@ -52,7 +52,7 @@ History = tuple[tuple[int, int], ...]  # (epoch, position of its first record), 
 
 
 class ReplicaRole(Enum):
-    """What a server is."""
+    """The role of a server, or its stage on the way to one."""
 
     REPLICA = "replica"
     PRIMARY = "primary"
@@ -201,7 +201,7 @@ M = TypeVar("M", bound="ReplicaState")
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One server of a pair. Every method gives the member after the event, and what to do in order.
+    """A server of a pair. Every method gives the member after the event, and what to do in order.
 
     server: identity of its log, not 0. epoch: the newest heard of; older messages are refused.
     end, history: of its log. register: as last seen.
@@ -237,11 +237,11 @@ class ReplicaState:
     # ------------------------------------------------------------------------- what it may do
 
     def may_serve(self, *, now: float) -> bool:
-        """Whether to answer pulls and take pushes; asked again before each acknowledgement."""
+        """True when it answers pulls and takes pushes; asked again before each acknowledgement."""
         return self.role is ReplicaRole.PRIMARY and now < self.held_until
 
     def acknowledges(self, end: int, *, now: float) -> bool:
-        """Whether an answer that rests on the records below `end` may go out.
+        """True when an answer that rests on the records below `end` may go out.
 
         For a push: the end of the log after its record. For a repeat of a push: the end of the
         log when the repeat came, since the first copy may still wait for the replica.
@@ -254,7 +254,7 @@ class ReplicaState:
         return self.match_lsn if self.in_sync_candidate else self.end
 
     def wish(self, *, now: float) -> LeaseRequest:
-        """What it would ask the witness now."""
+        """The request that this server would send to the witness now."""
         ask, peer = LeaseVerb.TAKE, 0
         if self.role is ReplicaRole.PRIMARY:
             ask = LeaseVerb.RENEW
@@ -268,7 +268,7 @@ class ReplicaState:
         )  # fmt: skip
 
     def wants_to_add(self) -> bool:
-        """Whether the in-sync candidate has all that was acknowledged, and may be put in sync."""
+        """True when the in-sync candidate has all that was acknowledged, and may be put in sync."""
         is_new = self.in_sync_candidate != 0 and self.in_sync_candidate not in self.register.in_sync
         return (
             is_new and self.in_sync_candidate == self.peer and self.match_lsn >= self.high_watermark
@@ -298,7 +298,7 @@ class ReplicaState:
         return replace(self, asked_at=now, candidate_since=since), [AskWitness(request)]
 
     def is_replica_silent(self, *, now: float) -> bool:
-        """Whether the in-sync candidate owes an acknowledgement for too long."""
+        """True when the in-sync candidate owes an acknowledgement for too long."""
         owes = self.peer != 0 and self.peer == self.in_sync_candidate and self.match_lsn < self.end
         return owes and now > self.heard_at + self.timing.silence_seconds
 
@@ -499,11 +499,11 @@ class ReplicaState:
     # ---------------------------------------------------------------------------- the fences
 
     def is_older(self, epoch: int) -> bool:
-        """Whether a message comes from a primary that is one no longer."""
+        """True when a message comes from a primary that is one no longer."""
         return epoch < self.epoch
 
     def is_current(self, session: int, epoch: int) -> bool:
-        """Whether a message belongs to the present connection and epoch."""
+        """True when a message belongs to the present connection and epoch."""
         return session == self.session and epoch == self.epoch
 
 

@@ -1,4 +1,4 @@
-"""One server: sockets and threads, the tables, and the fold over records that is its state.
+"""A server: sockets and threads, the tables, and the fold over records that is its state.
 
 main           `paddock pserver`: reads flags, recovers, serves, ends
 options        its flags; own_endpoint finds which server of the job this process is

@@ -1,4 +1,4 @@
-"""What is in the body of a frame, as views; and what makes it unacceptable. No state here."""
+"""Bodies of frames are read as views, and refused when they are malformed. No state here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a frame unacceptable: looked at before it is logged, so that applying cannot fail.
+"""A frame is checked, and refused, before it is logged, so that applying cannot fail.
 
 Everything here reads the store and changes nothing but the room for new rows; the frame's locks
 are held.
@@ -192,12 +192,12 @@ def reserve(store: Store, header: Header, body: Body) -> None:
 
 
 def _wire_bytes(held: ServerSparseTable) -> int:
-    """Of one row in a frame, at least."""
+    """The bytes of a row in a frame, at least."""
     return 8 + 4 * held.spec.dim
 
 
 def _has_arrays(held: ServerSparseTable, count: int) -> bool:
-    """Whether so many more rows, and those held for a step, fit without growing."""
+    """True when so many more rows, and those held for a step, fit without growing."""
     return held.table.is_sure_of(count + held.contributions.nbytes // _wire_bytes(held))
 
 
@@ -301,7 +301,7 @@ def _check_create(store: Store, body: Body) -> None:
 
 
 def differences(held: dict[str, Any], asked: dict[str, Any], where: str = "") -> list[str]:
-    """What differs between two specs, each field by its full name.
+    """The differences between two specs, each field by its full name.
 
     >>> differences({"dim": 4, "optimizer": {"lr": 0.5}}, {"dim": 4, "optimizer": {"lr": 0.1}})
     ['optimizer.lr is 0.5, asked 0.1']
@@ -421,7 +421,7 @@ def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
 
 
 def check_save(store: Store, order: dict[str, Any], spool: Spool) -> dict[str, Any]:
-    """Whether this server can write its part of a checkpoint: there, or else in its spool.
+    """True when this server can write its part of a checkpoint: there, or else in its spool.
 
     Raises RequestError or PaddockError.
     """
@@ -435,7 +435,7 @@ def check_save(store: Store, order: dict[str, Any], spool: Spool) -> dict[str, A
 
 
 def is_apart(order: dict[str, Any]) -> bool:
-    """Whether a save is fetched by a client whose directory this server does not see."""
+    """True when a save is fetched by a client whose directory this server does not see."""
     parent = os.path.join(order["directory"], order["name"] + ".tmp")
     return bool(order.get("fetch")) and not os.path.isdir(parent)
 

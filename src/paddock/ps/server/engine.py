@@ -116,7 +116,7 @@ class Engine:
             yield
 
     def _log(self, header: Header, body: Body, epoch: int) -> WriteResult | Logged:
-        """What a frame is worth that has been carried out before; any other is logged now.
+        """A frame that was carried out before gets its acknowledgement; any other is logged now.
 
         Nobody else writes to its tables.
         """

@@ -49,7 +49,7 @@ NAME_PAUSE_SECONDS = 0.5
 
 
 def say(line: str) -> None:
-    """One line of news on stderr."""
+    """A line of news goes to stderr."""
     sys.stderr.write(f"pserver: {line}\n")
     sys.stderr.flush()
 
@@ -109,7 +109,7 @@ def named_options(words: Sequence[str], env: Mapping[str, str]) -> ServerOptions
 
 
 def is_own_host(host: str, unknown: list[str] | None = None) -> bool:
-    """Whether it names an address of this machine: one that can be bound.
+    """True when it names an address of this machine: one that can be bound.
 
     unknown: gets the host, when nobody knows its address.
     """
@@ -168,7 +168,7 @@ def serve(
 
 
 def metrics_of(server: Server) -> str:
-    """What /metrics answers."""
+    """The answer of /metrics."""
     labels = {"run": server.options.job, "server": server.store.server}
     return metrics_text(server_samples(server_row(server.status()), labels))
 

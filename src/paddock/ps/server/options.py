@@ -94,7 +94,7 @@ def _flag(
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What a server is asked to be, and the table of its flags.
+    """A server's options, and the table of its flags.
 
     servers_here: of the job on this host, this one included. said: what to tell about flags.
     advertise: "" if unlisted.
@@ -293,7 +293,7 @@ def read_options(
 def _settled(
     given: ServerOptions, env: Mapping[str, str], is_own: IsOwn, problems: list[Problem]
 ) -> ServerOptions:
-    """What follows from several options together: which of the endpoints it is, and where."""
+    """The options that follow from several together: which of the endpoints it is, and where."""
     for name in ("witness", "replica_of", "advertise"):
         text = getattr(given, name)
         if text and not split_endpoint(text)[1].isdigit():

@@ -89,7 +89,7 @@ def count_here(endpoints: Sequence[str], host: str) -> int:
 
 
 def narrowed(halves: Sequence[str], names: Collection[str], is_own: IsOwn) -> list[str]:
-    """Those on a host of these names, or on this machine; all when there are none."""
+    """The endpoints on a host of these names, or on this machine; all when there are none."""
     return (
         [half for half in halves if _host(half) in names]
         or [half for half in halves if is_own(_host(half))]

@@ -151,7 +151,7 @@ class Snapshots:
         self._is_asked = False
 
     def is_due(self) -> bool:
-        """Whether the log has grown enough, or somebody asked."""
+        """True when the log has grown enough, or somebody asked."""
         log = self.engine.log
         if log is None:
             return False

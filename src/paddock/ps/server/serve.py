@@ -239,7 +239,7 @@ class Server:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every trainer of the job has closed its client."""
+        """True when every trainer of the job has closed its client."""
         return len(self.store.closed) >= self.options.num_gradient_servers
 
     def close_lost(self) -> None:
@@ -473,7 +473,7 @@ class Server:
             )
 
     def group(self) -> GroupCoordinator:
-        """Who coordinates the trainers. Raises RequestError when that is another server."""
+        """The coordinator of the trainers. Raises RequestError when that is another server."""
         hint = "do all trainers list the servers in the same order?"
         return self._part(self.coordinator, "does not coordinate, server 0 does", hint)
 

@@ -1,4 +1,4 @@
-"""What server 0 hosts besides tables: services by name, that trainers ask over the same port.
+"""Server 0 hosts services besides tables: by name, and trainers ask them over the same port.
 
 A service remembers by notes: JSON by key, in the server's log, snapshots and replica, and in
 checkpoints, in one cut with the positions of the trainers. What it knows besides may be lost at
@@ -28,7 +28,7 @@ RETIRED = "retired"  # the name of a life that nobody lives
 
 
 class ServiceContext(Protocol):
-    """What a service works with.
+    """The server as a service sees it.
 
     notes: its own, by key. serial: grows with every `keep`, and does not go back when a checkpoint
     is loaded. past: the checkpoint that was loaded last, "" for none.
@@ -44,10 +44,10 @@ class ServiceContext(Protocol):
         """Remember these; None forgets. On return they are as safe as an acknowledged push."""
 
     def is_gone(self, trainer: int) -> bool:
-        """Whether no push of any life so far of this trainer will be carried out any more."""
+        """True when no push of the trainer's incarnations so far will be carried out any more."""
 
     def say(self, line: str) -> None:
-        """One line of news."""
+        """A line of news is logged."""
 
 
 class HostedService(Protocol):
@@ -115,7 +115,7 @@ class Services:
             self._missed[hello.trainer] = time.monotonic()
 
     def answer(self, hello: Hello, question: dict[str, Any]) -> dict[str, Any]:
-        """What a service says. Raises RequestError, PaddockError."""
+        """The service's answer. Raises RequestError, PaddockError."""
         self._server.group()  # Refuses on servers other than 0.
         name = str(question.get("service"))
         service = self._services.get(name)
@@ -162,7 +162,7 @@ class _ServiceContext:
         self._server.say(line)
 
     def is_gone(self, trainer: int) -> bool:
-        """Who has left, or was expelled; and who is away for --trainer-timeout.
+        """The trainers that left, were expelled, or are away for --trainer-timeout.
 
         Of the latter the coordinator decides, where trainers wait for each other's steps. Else it
         is put out here, as by a newer life: so that it cannot come back and push what others do by
@@ -181,7 +181,7 @@ class _ServiceContext:
         return True
 
     def _is_missed(self, trainer: int) -> bool:
-        """Whether no connection of it is open for --trainer-timeout."""
+        """True when no connection of it is open for --trainer-timeout."""
         now, seconds = time.monotonic(), self._server.options.trainer_timeout
         if any(number == trainer for number, _ in self._server.connected()):
             self._missed.pop(trainer, None)

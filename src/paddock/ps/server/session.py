@@ -1,4 +1,4 @@
-"""One connection of a server: greets, proves, then answers frames in order until it ends.
+"""A connection of a server: greets, proves, then answers frames in order until it ends.
 
 A frame that is no frame ends this connection and nothing else. What a trainer may not do is
 answered with a RequestError, and the connection goes on.
@@ -90,7 +90,7 @@ class Session:
 
     @property
     def is_known(self) -> bool:
-        """Whether the other side has said who it is."""
+        """True when the other side has said who it is."""
         return self.hello is not _NO_HELLO
 
     @property

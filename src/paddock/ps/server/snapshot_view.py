@@ -51,7 +51,7 @@ class SnapshotView:
 
     @property
     def specs(self) -> list[TableSpec]:
-        """Of the tables, by number."""
+        """The specs of the tables, by number."""
         return [held.spec for held, _ in self._tables.values()]
 
     def take(self, table: str, shard: int) -> Arrays:
@@ -131,7 +131,7 @@ class Save:
 
 
 def no_snapshot_view() -> RequestError:
-    """What is told when there is no cut to write, or none any more."""
+    """The error when there is no view to write, or none any more."""
     return RequestError(
         "deadline",
         "the state to be saved is not kept any more",

@@ -56,7 +56,7 @@ class MetaResult(NamedTuple):
 
 
 class Store:
-    """What one server knows. server, servers: its place among them."""
+    """The state of one server. server, servers: its number, and how many there are."""
 
     def __init__(self, server: int, servers: int, *, memory_limit_bytes: int = 0) -> None:
         self.server = server
@@ -124,8 +124,11 @@ class Store:
         )
 
     def has_bytes(self, needed: int) -> bool:
-        """Whether so many more bytes surely fit. They are counted anew only when those that were
-        asked for since would not all have: counting takes longer than a small push."""
+        """True when so many more bytes fit for certain.
+
+        They are counted anew only when those that were asked for since would not all have:
+        counting takes longer than a small push.
+        """
         self._left -= needed
         if self._left < 0 and self.memory_limit_bytes:
             self._left = self.memory_limit_bytes - self.nbytes - needed
@@ -136,7 +139,7 @@ class Store:
         return self._left >= 0 or not self.memory_limit_bytes
 
     def describe(self, held: ServerTable) -> dict[str, Any]:
-        """One table, for people and programs."""
+        """A table's facts, for people and programs."""
         facts: dict[str, Any] = {
             "name": held.spec.name,
             "kind": held.spec.kind,
@@ -159,7 +162,7 @@ class Store:
 
     @property
     def is_sync(self) -> bool:
-        """Whether pushes are held apart until their step is committed."""
+        """True when pushes are held apart until their step is committed."""
         return self.rules is not None and self.rules.strategy == "sync"
 
     def digests(self) -> dict[str, int]:
@@ -180,7 +183,7 @@ class Store:
         return []
 
     def is_done(self, header: Header, body: Body) -> bool:
-        """Whether a record without an identity of its own has been applied already."""
+        """True when a record without an identity of its own has been applied already."""
         if header.op == Op.CREATE:
             return json_part(body).get("name") in self.by_name
         if header.op == Op.SHRINK:
@@ -194,7 +197,7 @@ class Store:
         return self.committed >= step
 
     def answer(self, header: Header, body: Body) -> dict[str, Any] | None:
-        """What a JSON answer says, to the first asking and to repeats."""
+        """The JSON answer to a record, the same for repeats."""
         if header.op == Op.CREATE:
             held = self.by_name[json_part(body)["name"]]
             # Who owns a shard is told where it is not the one who did at the start.
@@ -207,7 +210,7 @@ class Store:
     # ----------------------------------------------------------------------------------- records
 
     def apply_meta(self, lsn: int, header: Header, body: Body) -> MetaResult:
-        """What a record means for the server as a whole, in the order of the log."""
+        """Applies what a record changes of the server as a whole, in the order of the log."""
         op = header.op
         if op == Op.FENCE:
             self.windows.fence(header.trainer, header.incarnation)
@@ -372,7 +375,7 @@ class Store:
     # ---------------------------------------------------------------------------------- recovery
 
     def state_values(self) -> dict[str, Any]:
-        """What is no table's rows, JSON-ready; contributions are beside it, as arrays."""
+        """The state without rows of tables, JSON-ready; contributions are beside it, as arrays."""
         return {
             "windows": self.windows.to_json(),
             "states": self.states,

@@ -60,7 +60,7 @@ class Migration:
 
 
 class ShardMigrator:
-    """Of one server."""
+    """The migrations of one server, from it and to it."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -226,7 +226,7 @@ class ShardMigrator:
     # -------------------------------------------------------------------------------- the taker
 
     def migration_status(self, order: dict[str, Any]) -> dict[str, Any]:
-        """What became of an attempt of this server, for the one to which the shard was to go."""
+        """The status of an attempt of this server, for the target of the shard."""
         held, shard = self._named(order)
         with held.lock:
             fate = held.ownership.migration_status(shard, order.get("to"), order.get("version"))

@@ -65,7 +65,7 @@ class IncomingShard:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every part of what was begun is here."""
+        """True when every part of what was begun is here."""
         return bool(self.ends) and self.ends[-1] == len(self.parts)
 
     def decode(self) -> list[Arrays]:
@@ -109,12 +109,12 @@ class ShardOwnership:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no shard is frozen or on its way here."""
+        """True when no shard is frozen or on its way here."""
         return not self.incoming and not any(one.is_frozen for one in self.leaving.values())
 
     @property
     def active(self) -> bool:
-        """Whether a shard has moved, or does: until then nobody has to look at shards."""
+        """True when a shard has moved, or does: until then nobody has to look at shards."""
         return bool(self.given or self.adopted or self.incoming or self.leaving)
 
     def _changed(self) -> None:
@@ -186,7 +186,7 @@ class ShardOwnership:
         return version
 
     def freeze(self, shard: int, version: int, *, busy: bool) -> bool:
-        """Whether pushes to the shard wait from now on; busy: they will after the step's COMMIT."""
+        """True when pushes to the shard wait from now on; busy: after the step's COMMIT."""
         one = self.leaving[shard]
         assert one.version == version
         one.is_wished = True
@@ -220,7 +220,7 @@ class ShardOwnership:
         self._changed()
 
     def migration_status(self, shard: int, to: object, version: object) -> MigrationStatus:
-        """What became of an attempt."""
+        """The status of an attempt."""
         if self.given.get(shard) == (to, version):
             return "given"
         one = self.leaving.get(shard)
@@ -229,11 +229,11 @@ class ShardOwnership:
     # -------------------------------------------------------------------------------- the taker
 
     def was_owned(self, shard: int, version: int) -> bool:
-        """Whether this change of hands, or a later one, was completed here."""
+        """True when this change of hands, or a later one, was completed here."""
         return self.adopted.get(shard, 0) >> _NONCE_BITS >= version >> _NONCE_BITS
 
     def has_part(self, shard: int, version: int, part: int) -> bool:
-        """Whether a part came before, or is of no use any more."""
+        """True when a part came before, or is of no use any more."""
         one = self.incoming.get(shard)
         is_here = one is not None and one.version == version and part < one.count
         return is_here or self.was_owned(shard, version)
@@ -283,7 +283,7 @@ class ShardOwnership:
     # -------------------------------------------------------------------------------------- state
 
     def to_json(self) -> dict[str, Any]:
-        """What follows from the records, but for the parts."""
+        """The state that follows from the records, but for the parts."""
         return {
             "owned": list(self.owned),
             "given": {str(s): list(g) for s, g in sorted(self.given.items())},

@@ -67,7 +67,7 @@ def part_of(body: Body) -> tuple[int, int, memoryview]:
 
 
 def is_done(held: ServerTable, header: Header, body: Body) -> bool:
-    """Whether a MOVE or ADOPT has been carried out before."""
+    """True when a MOVE or ADOPT has been carried out before."""
     ownership = held.ownership
     if header.op == Op.ADOPT and header.count:
         return ownership.has_part(part_of(body)[0], header.step, header.part)

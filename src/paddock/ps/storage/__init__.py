@@ -1,4 +1,4 @@
-"""What outlives the process: the log, snapshots, checkpoints and exports.
+"""Storage outlives the process: the log, snapshots, checkpoints and exports.
 
 log          append, wait_durable, read, follow, truncate
 segment      one file of the log

@@ -41,7 +41,7 @@ _HEADER_MAX = 100 << 20  # As the reference reader allows.
 
 
 class WrittenFile(NamedTuple):
-    """One file as a manifest names it: xxh3 is the root, bytes the file's length."""
+    """A file as a manifest names it: xxh3 is the root, bytes the file's length."""
 
     file: str
     bytes: int
@@ -103,7 +103,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], *, sync: bool = True) 
 
 
 def decode_arrays(data: bytes) -> Arrays:
-    """What encode_arrays made, out of memory, each verified. Raises DamageError.
+    """The arrays of encode_arrays' bytes, each verified. Raises DamageError.
 
     >>> decode_arrays(b"".join(encode_arrays({"a": np.arange(3)})[0]))["a"].tolist()
     [0, 1, 2]
@@ -182,7 +182,7 @@ class ArrayFile:
 
 
 def _parse(header: dict[str, Any], begin: int, size: int) -> dict[str, _Entry]:
-    """What a header says of a file of `size` bytes whose data begins at `begin`."""
+    """The entries of a header, of a file of `size` bytes whose data begins at `begin`."""
     checksums = header.pop(_METADATA, {})
     entries = {}
     for name, one in header.items():

@@ -38,7 +38,7 @@ SAME = "same"  # no file: the shard is the base's
 
 
 class Entry(NamedTuple):
-    """One shard of one checkpoint.
+    """A shard of a checkpoint.
 
     rows: those in the file. version: the lsn it was copied at, on the server of that identity
     and generation; versions of two identities do not compare. written: its file is below the
@@ -131,7 +131,7 @@ class Checkpoint:
             base = base.base
 
     def _chain(self, table: str, shard: int) -> list[tuple[Checkpoint, Entry]]:
-        """What to read for a shard, oldest first: a whole one and the deltas on it."""
+        """The files to read for a shard, oldest first: a whole one and the deltas on it."""
         if (table, shard) not in self.entries:
             shards = self.spec(table).shards
             raise UsageError(f"table {table!r} of {self.path} has {shards} shards, not {shard}")
@@ -185,7 +185,7 @@ def open_checkpoint(
 
 
 def latest_name(directory: Path) -> str | None:
-    """What LATEST names; when it is missing, the last of those that are whole."""
+    """The checkpoint that LATEST names; when it is missing, the last one that is whole."""
     try:
         text = (directory / LATEST).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -236,7 +236,7 @@ def _open_one(path: Path, deltas: int = 0) -> Checkpoint:
 
 
 def _open_base(path: Path, told: dict[str, str] | None, deltas: int) -> Checkpoint | None:
-    """What the checkpoint in this directory builds on, if anything."""
+    """The checkpoint on which the one in this directory builds, if any."""
     if told is None:
         return None
     base = path.parent / told["name"]

@@ -1,4 +1,4 @@
-"""What changed in a shard between two checkpoints, as arrays. Pure.
+"""Deltas are the rows that changed in a shard between two checkpoints, as arrays. Pure.
 
 A sparse shard's arrays (SparseTable.shard_state) have one row per key, but for "candidate_*" and
 "rewritten", which are replaced as wholes. "version" tells when each row was last changed. A delta
@@ -25,7 +25,7 @@ Keys = NDArray[np.int64]
 
 
 def is_row_array(name: str) -> bool:
-    """Whether the array has a row per key."""
+    """True when the array has a row per key."""
     return name != REWRITTEN and not name.startswith("candidate_")
 
 

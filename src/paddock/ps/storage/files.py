@@ -1,4 +1,4 @@
-"""What every durable file shares: whole writes, atomic replacement, JSON that tells damage.
+"""Durable files share this: whole writes, atomic replacement, JSON that tells damage.
 
 Rule: a name that readers look for appears only after its bytes are on the disk.
 """
@@ -148,7 +148,7 @@ def hash_of(data: Piece) -> str:
 
 
 def _checksum(value: dict[str, Any]) -> str:
-    """Of equal values it is equal."""
+    """The checksum of a JSON value; equal values have the same."""
     return hash_of(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
@@ -162,7 +162,7 @@ def write_json(path: Path, value: dict[str, Any]) -> str:
 
 
 def read_json(path: Path, what: str, format: int = 0) -> tuple[dict[str, Any], str]:
-    """What write_json wrote, and its checksum. format: what its "format" must be; 0: it has none.
+    """The value that write_json wrote, and its checksum. format: its "format"; 0: it has none.
 
     Raises DamageError when the file is missing, is not JSON, or is not what was written.
     """

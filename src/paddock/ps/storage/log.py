@@ -66,7 +66,7 @@ class LogDevice:
 
 
 def read_identity(directory: Path) -> Head | None:
-    """What the newest segment says: server, its first lsn. None: there is no log."""
+    """The newest segment's server and first lsn. None: there is no log."""
     segments = segment.list_segments(directory)
     return segment.read_head(segments[-1]) if segments else None
 

@@ -64,7 +64,7 @@ def abandon_checkpoint(directory: Path | str, name: str) -> None:
 
 
 def see_checkpoint(directory: Path | str, name: str, index: int) -> Path:
-    """Where server number `index` is to write. Raises PaddockError when it is not there for it."""
+    """The directory of server number `index`. Raises PaddockError when it does not see it."""
     parent = Path(directory) / (name + ".tmp")
     if not parent.is_dir():
         raise PaddockError(
@@ -139,7 +139,7 @@ def _choose(
     version: tuple[int, int, int],
     base: Checkpoint | None,
 ) -> tuple[str, Arrays]:
-    """What the file of a shard holds: everything, what changed since the base, or nothing."""
+    """The content of a shard's file: everything, what changed since the base, or nothing."""
     old = base.entries.get((spec.name, shard)) if base else None
     if base is None or old is None or to_json(base.spec(spec.name)) != to_json(spec):
         return WHOLE, arrays

@@ -1,4 +1,4 @@
-"""One file of the log: a checksummed head, then whole frames one after another. Reading only.
+"""A file of the log: a checksummed head, then whole frames one after another. Reading only.
 
     log-<first lsn, 20 digits>.bin
     head, 64 bytes: magic, version, first lsn, server, xxh3-64 of the rest of the head
@@ -30,7 +30,7 @@ _FRAME_MAGIC = frames.MAGIC.to_bytes(4, "little")
 
 
 class Head(NamedTuple):
-    """What a segment says of itself."""
+    """The head of a segment."""
 
     first: int
     server: int
@@ -97,7 +97,7 @@ def list_segments(directory: Path) -> list[Path]:
 
 
 class Record(NamedTuple):
-    """One record as read. body: readable as long as it is held; end: file offset after it."""
+    """A record as read. body: readable as long as it is held; end: file offset after it."""
 
     end: int
     header: frames.Header
@@ -150,7 +150,7 @@ def whole_records_after(path: Path, offset: int) -> int:
 
 
 class Segment:
-    """One file: its head, and where its records are, as far as they were written or scanned.
+    """A file: its head, and where its records are, as far as they were written or scanned.
 
     offsets: where each record begins, and where the last one ends.
     """
@@ -174,7 +174,7 @@ class Segment:
 
     @property
     def end(self) -> int:
-        """Where the newest record known ends."""
+        """The file offset after the newest record known."""
         return self.offsets[-1]
 
     def seek(self, lsn: int) -> tuple[int, int]:

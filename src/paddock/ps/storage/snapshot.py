@@ -31,7 +31,7 @@ _MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is no table's: identity windows, steps, positions, contributions held apart.
+    """The state beside tables: identity windows, steps, offsets, contributions held apart.
 
     lsn: the records up to this one are in it. values: JSON. arrays: what is too large for JSON.
     """
@@ -42,7 +42,7 @@ class State:
 
 
 class ShardEntry(NamedTuple):
-    """One shard in the manifest."""
+    """A shard in the manifest."""
 
     table: str
     shard: int
@@ -74,7 +74,7 @@ class Snapshot:
             raise PaddockError(f"{where} holds those up to {self.state.lsn}", hint=hint)
 
     def read(self, entry: ShardEntry) -> Arrays:
-        """One shard's arrays, in fresh memory. Raises DamageError."""
+        """A shard's arrays, in fresh memory. Raises DamageError."""
         with open_arrays(self.path, entry.written) as file:
             return file.read()
 

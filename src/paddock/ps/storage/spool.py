@@ -29,7 +29,7 @@ STEPS_MAX = 4
 
 
 class Spool:
-    """Of one server. data_dir: where it keeps its log; "" takes a temporary directory."""
+    """The spool of one server. data_dir: where it keeps its log; "" takes a temporary directory."""
 
     def __init__(self, data_dir: str) -> None:
         self._data_dir = data_dir
@@ -52,7 +52,7 @@ class Spool:
             return self._root
 
     def begin_save(self, name: str) -> Path:
-        """Where write_part writes checkpoint `name`; what an earlier save has left goes."""
+        """The directory where write_part writes checkpoint `name`; an earlier save's files go."""
         directory = self.root / SAVE
         remove_tree(directory)
         with writing("cannot keep a part of a checkpoint", self.root):
@@ -65,7 +65,7 @@ class Spool:
         return [(str(path.relative_to(self.root)), path.stat().st_size) for path in sorted(found)]
 
     def begin_load(self, checksum: str) -> Path:
-        """Where a checkpoint's files are to come."""
+        """The directory to which a checkpoint's files are sent."""
         path = self._path(LOAD + checksum)
         with writing("cannot keep the files of a checkpoint", self.root):
             path.mkdir(exist_ok=True)

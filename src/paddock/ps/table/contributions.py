@@ -1,4 +1,4 @@
-"""What trainers contributed to a sync step of one table, held apart until the step is committed.
+"""Contributions of trainers to a sync step of one table, held apart until its COMMIT.
 
 Then it is added up: the same bits for any cut, any timing. Float addition is not associative, so
 its order is part of the result: a trainer's rows in the order of (part, row), then the trainers'
@@ -44,7 +44,7 @@ class DensePiece(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """One past the last element."""
+        """The index after the last element."""
         return self.start + len(self.grads)
 
 
@@ -87,7 +87,7 @@ class PendingGradients(Generic[P]):
         return None
 
     def incarnations(self, step: int) -> dict[int, int]:
-        """Who has given something to the step: trainer, incarnation."""
+        """The (trainer, incarnation) of each that has given something to the step."""
         return {trainer: life for trainer, (life, _) in self._steps.get(step, {}).items()}
 
     def add(self, step: int, member: tuple[int, int], part: int, piece: P) -> bool:
@@ -240,7 +240,7 @@ def _add_trainer(total: Floats, start: int, pieces: list[DensePiece]) -> None:
 
 
 class SparseContributions(PendingGradients[SparsePiece]):
-    """Of a sparse table.
+    """The pending gradients of a sparse table.
 
     >>> held = SparseContributions()
     >>> one = SparsePiece(np.array([5]), np.ones((1, 1), np.float32))
@@ -263,7 +263,7 @@ class SparseContributions(PendingGradients[SparsePiece]):
 
 
 class DenseContributions(PendingGradients[DensePiece]):
-    """Of a dense table, or of the part of it that is here.
+    """The pending gradients of a dense table, or of the part of it that is here.
 
     >>> held = DenseContributions()
     >>> held.add(1, (0, 7), 0, DensePiece(2, np.ones(3, np.float32)))

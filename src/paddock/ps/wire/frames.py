@@ -1,4 +1,4 @@
-"""One frame of the wire and of the log: a header of 64 bytes and a body of at most 4 MiB.
+"""A frame of the wire and of the log: a header of 64 bytes and a body of at most 4 MiB.
 
 Pure: bytes in, values out. A frame that changes a server is written to its log as it came, so
 that what is replayed is what was asked.
@@ -26,7 +26,7 @@ assert _LAYOUT.size == HEADER_SIZE
 
 
 class Op(IntEnum):
-    """What a frame asks. Those from 32 on change the server, and are records of its log."""
+    """A frame's request. Those from 32 on change the server, and are records of its log."""
 
     HELLO = 1  # JSON: versions, job, trainer; answered with the server's facts and a challenge
     PROOF = 2  # the HMAC of the challenge

@@ -19,7 +19,7 @@ NONCE_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a client says first. purpose: pull, push, control, admin or replica."""
+    """A client's first frame. purpose: pull, push, control, admin or replica."""
 
     version: str
     job: str
@@ -31,7 +31,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a server answers.
+    """A server's answer to Hello.
 
     server_id: made with its (empty) state; another id means that the state is gone.
     unix: name of an abstract Unix socket for trainers of the same machine, "" for none.

@@ -50,7 +50,7 @@ def offset_objection(position: object) -> RequestError | None:
 
 
 class OffsetMark(NamedTuple):
-    """What one server has of a trainer. frames: the number of its newest push since then."""
+    """A server's progress with a trainer. frames: the number of its newest push since then."""
 
     number: int = 0
     position: Any = None
@@ -121,7 +121,7 @@ class TrainerOffsets:
         return OffsetMark(number, position, max(0, self._frames.get(trainer, 0)))
 
     def marks(self, committed: int | None) -> dict[str, OffsetMark]:
-        """Of all trainers, JSON-ready. committed: the newest step, in sync."""
+        """The marks of all trainers, JSON-ready. committed: the newest step, in sync."""
         trainers = sorted(self._notes.keys() | self._frames.keys())
         if committed is None:
             return {str(t): self.mark(t) for t in trainers}
@@ -129,7 +129,7 @@ class TrainerOffsets:
 
     @classmethod
     def from_marks(cls, marks: Mapping[str, Sequence[Any]], *, is_sync: bool) -> TrainerOffsets:
-        """Those that a checkpoint has; in sync they are of what is before the first step."""
+        """The marks of a checkpoint are set; in sync they are of what is before the first step."""
         positions = cls()
         for trainer, (number, position, frames) in marks.items():
             if number or position is not None:
@@ -139,7 +139,7 @@ class TrainerOffsets:
 
 
 def lowest(servers: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, OffsetMark]:
-    """Of each trainer, the mark of the server that is least far; from the marks of all.
+    """The mark of the server that is least far, for each trainer; from the marks of all.
 
     >>> lowest([{"0": OffsetMark(2, "b", 1)}, {"0": OffsetMark(1, "a", 7)}])
     {'0': OffsetMark(number=1, position='a', frames=7)}
@@ -152,7 +152,7 @@ def lowest(servers: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, OffsetMa
 
 
 def is_exact(servers: Sequence[Mapping[str, Sequence[Any]]], count: int) -> bool:
-    """Whether `count` servers can go on from these marks with no batch done twice in part.
+    """True when `count` servers can go on from these marks with no batch done twice in part.
 
     >>> is_exact([{"0": (1, "a", 0)}] * 2, 3), is_exact([{"0": (1, "a", 2)}] * 2, 3)
     (True, False)
@@ -200,7 +200,7 @@ class OffsetProgress:
         return None if here <= (has.number, has.frames) else here[1]
 
     def has_more(self, server: int) -> bool:
-        """Whether the server has the next push already."""
+        """True when the server has the next push already."""
         has = self._has[server]
         return (self.number, self._frames[server]) < (has.number, has.frames)
 

@@ -32,7 +32,7 @@ def to_json(value: Any) -> dict[str, Any]:
 
 
 def value_from(kind: Any, data: Any, where: str = "it") -> Any:
-    """What `json.loads` or `asdict` gave, as a value of the type `kind`. Raises ValueError.
+    """The value of type `kind` that `json.loads` or `asdict` gave. Raises ValueError.
 
     >>> value_from(dict[int, tuple[str, ...]], {"3": ["a", "b"]})
     {3: ('a', 'b')}

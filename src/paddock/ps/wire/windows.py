@@ -26,7 +26,7 @@ AHEAD_MAX = 1024
 
 
 class SequenceStatus(Enum):
-    """What to do with a push. FRESH: apply it. REPEAT: acknowledge it. Otherwise refuse it."""
+    """The decision on a push. FRESH: apply it. REPEAT: acknowledge it. Otherwise refuse it."""
 
     FRESH = "fresh"
     REPEAT = "repeat"
@@ -36,7 +36,7 @@ class SequenceStatus(Enum):
 
 @dataclass(slots=True)
 class _Window:
-    """One incarnation: everything up to `applied`, and some numbers after it."""
+    """An incarnation's applied pushes: everything up to `applied`, and some numbers after it."""
 
     incarnation: int = -1
     applied: int = 0
@@ -69,7 +69,7 @@ class Windows:
         self._lock = threading.Lock()
 
     def check(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
-        """What the push would be. Changes nothing."""
+        """The decision that this push would get. Changes nothing."""
         with self._lock:
             return self._judge(trainer, incarnation, sequence)
 
