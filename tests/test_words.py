@@ -166,3 +166,80 @@ def test_files_that_docstrings_name_exist() -> None:
         if name not in there and name.removesuffix(".py") not in FOREIGN
     ]
     assert wrong == []
+
+
+# Packages whose public functions say what arrays they take and give.
+WITH_ARRAYS = ("ps", "rec", "data")
+# `(n,)`, `(n, dim)`, `(*ids.shape, dim)`; float32[n].
+SHAPE = re.compile(
+    r"\((?:\*?[a-z0-9_.]+, ?)+(?:\*?[a-z0-9_.]+)?(?: - [a-z]+)?\)"
+    r"|\b(?:u?int(?:8|16|32|64)|float(?:16|32|64)|bool)\b"
+)
+ARRAY = re.compile(r"\b(?:NDArray|ndarray|ArrayLike)\b")
+
+
+def array_words(tree: ast.Module) -> set[str]:
+    """The names that a module gives to types of arrays: Keys = NDArray[np.int64]."""
+    return {
+        node.targets[0].id
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and ARRAY.match(ast.unparse(node.value).removeprefix("np."))
+    }
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """The names that a module imports from Paddock."""
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {name.name for node in froms if "paddock" in (node.module or "") for name in node.names}
+
+
+def without_shapes(body: list[ast.stmt], words: set[str], prefix: str = "") -> list[str]:
+    """The public functions that take or give arrays and tell neither a shape nor a dtype."""
+    found = []
+    array = re.compile("|".join([ARRAY.pattern, *(rf"\b{word}\b" for word in words)]))
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name.startswith("_"):
+            continue
+        if isinstance(node, ast.ClassDef):
+            found += without_shapes(node.body, words, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef):
+            types = [one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg)]
+            text = " ".join(ast.unparse(one) for one in [*types, node.returns] if one)
+            if array.search(text) and not SHAPE.search(ast.get_docstring(node) or ""):
+                found.append(prefix + node.name)
+    return found
+
+
+def test_public_functions_with_arrays_tell_shapes_or_dtypes() -> None:
+    """The caller of a function must not read its body; shapes_missing.txt only shrinks."""
+    trees = {path: tree_of(path) for path in FILES if room_of(path) in WITH_ARRAYS}
+    everywhere = set().union(*map(array_words, trees.values()))
+    found = [
+        f"{path.relative_to(SOURCE)}:{name}"
+        for path, tree in trees.items()
+        for name in without_shapes(tree.body, array_words(tree) | imported(tree) & everywhere)
+    ]
+    lines = (ROOT / "tests" / "shapes_missing.txt").read_text("utf-8").splitlines()
+    allowed = [line for line in lines if line and not line.startswith("#")]
+    assert sorted(set(found) - set(allowed)) == [], "tell a shape, as (n, dim), or a dtype"
+    assert sorted(set(allowed) - set(found)) == [], "told now, or gone: remove the line"
+
+
+def test_a_function_without_a_shape_is_found() -> None:
+    """By an alias, too, and in a class; a private one may be silent."""
+    source = """
+Keys = NDArray[np.int64]
+class Table:
+    def find(self, keys: Keys) -> int:
+        "The row (it may be new) of a key."
+    def pull(self, keys: Keys) -> Keys:
+        "Rows of keys, (n,)."
+    def _drop(self, keys: Keys) -> None:
+        "Drops keys."
+def total(values: NDArray[np.float32]) -> np.float32:
+    "The sum of values: (n, dim) float32."
+"""
+    tree = ast.parse(source)
+    assert without_shapes(tree.body, array_words(tree)) == ["Table.find"]

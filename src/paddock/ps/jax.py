@@ -104,11 +104,11 @@ class Embedding:
         return rows, pushback
 
     def look_up(self, ids: NDArray[np.int64]) -> jax.Array:
-        """The rows alone, for evaluation: nothing can be pushed."""
+        """The rows alone, (*ids.shape, dim) float32, for evaluation: nothing can be pushed."""
         return self.pull(ids)[0]
 
     def prefetch(self, ids: NDArray[np.int64]) -> None:
-        """Asks for the rows of a later batch now, so that they travel while this one computes."""
+        """Asks for the rows of a later batch, int64 ids: they travel while this one computes."""
         self.rows.client.prefetch(self.rows.table, _uncut(self.rows.table, ids).reshape(-1))
 
     def push(self) -> int:
@@ -133,7 +133,7 @@ class EmbeddingCollection:
         ]
 
     def pull(self, ids: Mapping[str, NDArray[np.int64]]) -> tuple[dict[str, jax.Array], Pushback]:
-        """(*ids.shape, dim) rows of each feature, and what takes the gradient of all of them."""
+        """Rows (*ids.shape, dim) float32 of each feature, and what takes the gradient of all."""
         arrays = {feature: _uncut(feature, given) for feature, given in ids.items()}
         found = look_up_all(self.client, self.bags, arrays)
         out: dict[str, jax.Array] = {}

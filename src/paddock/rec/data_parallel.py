@@ -71,7 +71,7 @@ class DataParallelTables(Tables):
         super().create(spec)
 
     def push_dense(self, table: str, grads: Floats, *, used: Sequence[bool] | None = None) -> None:
-        """Keeps the gradient until step()."""
+        """Keeps the gradient, (size,) float32, until step()."""
         self._held[table] = grads, used
 
     def step(self) -> None:
@@ -149,7 +149,7 @@ class DataParallelWorkers(SingleWorker):
         return self._positions
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Added up."""
+        """The sum of all workers' counts, (n,) float64."""
         whole = np.array(counts)
         self.group.add(whole)
         return whole

@@ -22,10 +22,10 @@ class MergeableMetric(Protocol):
         """scores, labels: (examples,); scores in [0, 1]."""
 
     def state(self) -> NDArray[np.float64]:
-        """Counts that add up over workers."""
+        """Counts that add up over workers, (n,) float64."""
 
     def value(self, state: NDArray[np.float64] | None = None) -> float:
-        """The metric of this worker's counts, or of the sum of several workers'."""
+        """The metric of this worker's counts, or of the sum of several workers', (n,) float64."""
 
     def clear(self) -> None:
         """Forget all examples."""
@@ -66,12 +66,12 @@ class CountMetric:
         self._counts += np.asarray(found, np.float64)
 
     def state(self) -> Counts:
-        """A copy of the counts."""
+        """A copy of the counts, float64."""
         counts: Counts = self._counts.copy()
         return counts
 
     def value(self, state: Counts | None = None) -> float:
-        """nan where there is nothing to say yet."""
+        """The metric of the counts, float64; nan where there is nothing to say yet."""
         return self._result(self._counts if state is None else state)
 
     def clear(self) -> None:

@@ -158,7 +158,7 @@ class SingleWorker:
         return {"0": {**position, "workers": 1}}
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Its own."""
+        """This worker's own counts, (n,) float64."""
         return counts
 
     def meet(self, kind: str, number: int) -> None:

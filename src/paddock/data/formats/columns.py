@@ -100,7 +100,7 @@ def cut(packed: Packed, start: int, end: int) -> Packed:
 
 
 def take(packed: Packed, order: NDArray[np.int64]) -> Packed:
-    """The examples of those numbers, in that order."""
+    """The examples of those numbers, (n,) int64, in that order."""
     return _each(packed, order, len(order))
 
 

@@ -40,7 +40,7 @@ def text_id(column: str, value: str | bytes, size: int) -> int:
 
 @kernel
 def short_hash(key: Text, size: int) -> Any:
-    """`xxh3` of the first `size` bytes of `key`: 1 to 16."""
+    """`xxh3` of the first `size` bytes, 1 to 16, of `key`, (n,) uint8."""
     length = _U(size)
     if size > 8:
         low = _word(key, 0, 8) ^ _TO_16_LOW

@@ -12,7 +12,7 @@ Floats = NDArray[np.float64]
 
 
 def drawn(rng: np.random.Generator, odds: Floats) -> NDArray[np.int64]:
-    """Labels, 0 or 1, of examples with these log-odds."""
+    """Labels, 0 or 1, (n,) int64, of examples with these log-odds, (n,) float64."""
     return (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(np.int64)
 
 
@@ -58,11 +58,11 @@ def mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def hidden(kind: int, column: int, count: int) -> NDArray[np.uint64]:
-    """A hash for each of the values 0 to count - 1 of a column; the same for every seed."""
+    """A hash of each value 0 to count - 1 of a column, (count,) uint64; no seed changes it."""
     return mixed(np.arange(count, dtype=np.uint64) + np.uint64((kind << 56) | (column << 40)))
 
 
 def hidden_weights(kind: int, column: int, count: int) -> Floats:
-    """The weight of each value of a column in the log-odds: uniform in [-1, 1)."""
+    """Each column value's weight in the log-odds: (count,) float64, uniform in [-1, 1)."""
     shares: Floats = (hidden(kind, column, count) >> np.uint64(11)).astype(np.float64) / (1 << 52)
     return shares - 1.0

@@ -13,7 +13,7 @@ Column = tuple[Tokens, NDArray[Any]]
 
 
 def tokens(words: Iterable[str]) -> Tokens:
-    """A table of words, by number.
+    """A table of words, by number: (words,).
 
     >>> tokens(["a", "bc"])
     array([b'a', b'bc'], dtype='|S2')

@@ -114,7 +114,7 @@ def check_pooling(pooling: str, among: Sequence[str] = POOLINGS) -> str:
 
 
 def check_offsets(offsets: Keys, keys: int) -> Keys:
-    """Starts of the bags, as torch's EmbeddingBag takes them: from 0, rising, at most `keys`."""
+    """Starts of bags, (bags,) int64, as torch's EmbeddingBag: from 0, rising, at most `keys`."""
     flat = np.ascontiguousarray(offsets, dtype=np.int64).reshape(-1)
     if len(flat) and (flat[0] != 0 or flat[-1] > keys or bool(np.any(np.diff(flat) < 0))):
         raise UsageError(
@@ -127,7 +127,7 @@ def check_offsets(offsets: Keys, keys: int) -> Keys:
 
 
 def bags_of(lengths: Sequence[int]) -> Keys:
-    """Offsets of bags of these lengths.
+    """Offsets of bags of these lengths, (bags,) int64.
 
     >>> bags_of([2, 0, 3]).tolist()
     [0, 2, 2]

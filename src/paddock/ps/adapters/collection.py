@@ -87,7 +87,7 @@ def look_up_all(
 ) -> list[Lookup]:
     """A look-up for each table, of all its features, in one round trip to every server.
 
-    Features that several tables share as they are, are made distinct once.
+    ids: int64 of any shape, by feature. Features that several tables share are made distinct once.
     """
     distinct: dict[tuple[str, ...], tuple[Keys, NDArray[np.int32]]] = {}
     for bags in tables:

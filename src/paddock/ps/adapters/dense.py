@@ -65,7 +65,7 @@ class FlatParameters(DeclaredTable):
         self.start()
 
     def views(self, flat: Floats) -> list[Floats]:
-        """The parameters, in order, as views of `flat` in their own shapes."""
+        """The parameters, in order, as views of `flat`, (size,) float32, in their own shapes."""
         parts = np.split(flat, np.cumsum(self.spec.parts)[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
@@ -87,7 +87,7 @@ class FlatParameters(DeclaredTable):
         self.client.pull_dense(self.table, out=self.values)
 
     def send(self, grads: Floats, used: Sequence[bool] | None = None) -> None:
-        """Sends gradients of the vector; the optimizer leaves the parameters not used alone."""
+        """Sends gradients, (size,) float32; the optimizer leaves the parameters not used alone."""
         self.send_rate()
         if used is None or any(used):
             self.client.push_dense(self.table, grads, used=used)
@@ -109,13 +109,13 @@ class TensorTable(FlatParameters):
         super().__init__(client, [framework.array(tensor) for tensor in tensors], **options)
 
     def hold(self, grads: Floats, used: list[bool]) -> None:
-        """Takes a gradient, to be pushed. Raises RequestError when it is not finite."""
+        """Takes a gradient, (size,) float32. Raises RequestError when it is not finite."""
         check_finite(self.table, grads, None)
         self._grads, self._used = grads, used
 
     @property
     def held(self) -> Floats:
-        """The gradient that is to be pushed; may be changed before."""
+        """The gradient, (size,) float32, that is to be pushed; may be changed before."""
         return self._grads
 
     def set(self) -> None:

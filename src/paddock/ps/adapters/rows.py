@@ -122,7 +122,7 @@ class EmbeddingTable(DeclaredTable):
 
     @property
     def held(self) -> list[Floats]:
-        """The gradients that wait to be pushed; may be changed before."""
+        """The gradients, (n, dim) float32 each, that wait to be pushed; may be changed before."""
         return [piece.rows for piece in self._pieces]
 
     def push(self) -> int:

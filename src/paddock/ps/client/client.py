@@ -195,7 +195,7 @@ class Client:
     def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
         """Rows of several tables, in one round trip: {table: keys} -> {table: rows}.
 
-        As pull(). Of a dense table: None, or the array that its vector goes into.
+        As pull(): (*keys.shape, dim) float32. Of a dense table: None, or the array for its vector.
         """
         asked: list[Wanted] = []
         shapes: dict[str, tuple[tuple[int, ...], NDArray[np.int32] | None]] = {}
@@ -220,7 +220,7 @@ class Client:
         return found
 
     def prefetch(self, table: str, keys: ArrayLike) -> None:
-        """Ask for rows now; the next pull of the same keys finds them on their way.
+        """Ask for rows of int64 keys now; the next pull of the same keys finds them on their way.
 
         They are as of now: one batch older than those of a pull after the push. In sync all are of
         the step that is open: step() waits for them.
@@ -262,7 +262,7 @@ class Client:
         shows: ArrayLike | None = None,
         clicks: ArrayLike | None = None,
     ) -> list[Column]:
-        """The columns of a push, checked, one row a key: distinct keys, gradients, statistics.
+        """The columns of a push, checked, one row a key: distinct keys (n,), gradients, statistics.
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
@@ -308,7 +308,7 @@ class Client:
             self.strategy.push(self.group, self._table(table), columns, part)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
-        """Give rows these weights; their optimizer state stays. Keys must be distinct."""
+        """Give rows these weights, (n, dim); their optimizer state stays. Keys must be distinct."""
         remote, _ = self._sparse(table)
         columns = self.check_push(table, keys, values)
         repeated = np.size(keys) - len(columns[0])
@@ -341,14 +341,14 @@ class Client:
     def check_push_dense(
         self, table: str, grads: ArrayLike, used: Sequence[bool] | None
     ) -> tuple[Rows, Runs]:
-        """The vector of a push_dense(), checked; it may be the caller's array. Sends nothing."""
+        """The checked vector of a push_dense(), (size,) float32, perhaps the caller's; not sent."""
         _, spec = self._dense(table)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
         return values, spec.runs(used)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
-        """Give the vector these values; done when all servers have them."""
+        """Give the vector these values, (size,); done when all servers have them."""
         remote, _ = self._dense(table)
         vector, _ = self.check_push_dense(table, values, None)
         self.strategy.forget(table)

@@ -52,7 +52,7 @@ class Geo(Strategy):
         return self._copies[spec.name][1]
 
     def pull(self, group: ServerGroup, wanted: Sequence[Wanted]) -> list[Rows]:
-        """From the copies; what is not in them is fetched, of all tables in one round trip."""
+        """Rows (n, dim) float32 of the copies; what they lack is fetched, of all tables at once."""
         self._fetch(group, wanted)
         return [self._copy(remote).read(array) for remote, array in wanted]
 

@@ -67,7 +67,7 @@ class GeoRows(_Copy):
 
     @property
     def values(self) -> Floats:
-        """Weights and optimizer state; perhaps another array once rows are inserted."""
+        """Weights and optimizer state, (rows, width) float32; another array after some inserts."""
         return self._values.array
 
     def find(self, keys: Keys) -> Rows:
@@ -152,11 +152,11 @@ class GeoVector(_Copy):
         self.table.set(0, self._old)
 
     def missing(self, _: object) -> Floats:
-        """An array for what has to be pulled."""
+        """An array for what has to be pulled: (size,) float32, or empty."""
         return np.empty(0 if self._is_cached else len(self._old), np.float32)
 
     def insert(self, _: object, server: Floats) -> None:
-        """Cache what was just pulled."""
+        """Cache what was just pulled, (size,) float32."""
         self.receive(server)
         self._is_cached = True
 
@@ -186,6 +186,6 @@ class GeoVector(_Copy):
         return [delta]
 
     def receive(self, server: Floats) -> None:
-        """Take over what the servers have, keeping what is not sent yet."""
+        """Take over what the servers have, (size,) float32, keeping what is not sent yet."""
         self.table.add(0, server - self._old)
         self._old[:] = server

@@ -101,7 +101,7 @@ class ServerGroup:
             raise problem
 
     def prefetch(self, remote: RemoteTable, keys: Keys) -> None:
-        """Send the requests of a pull; the next one of the same keys takes what comes."""
+        """Send the requests of a pull of keys, (n,); the next one of these takes what comes."""
         self.finish_pulls()
         pull = Pull(remote, keys)
         self._flight = PullBatch(self.peers, [pull])

@@ -82,7 +82,7 @@ class Strategy:
         group.peers[0].ask(Op.LEAVE, {})
 
     def pull(self, group: ServerGroup, wanted: Sequence[Wanted]) -> list[Rows]:
-        """The rows of distinct keys of each table, or its vector, which goes into the array."""
+        """Rows (n, dim) of each table's distinct keys, or its vector, which goes into the array."""
         return group.pull(wanted)
 
     def push(

@@ -110,7 +110,7 @@ def before(
 
 @kernel
 def bound(values: F32, rows: I64, dim: int, limit: float) -> None:
-    """Puts the weights of the rows back into [-limit, limit]; a NaN stays one."""
+    """Puts weights, values[rows, :dim] of float32, back into [-limit, limit]; a NaN stays one."""
     most = np.float32(limit)
     for i in range(rows.shape[0]):
         w = values[rows[i], :dim]

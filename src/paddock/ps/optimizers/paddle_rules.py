@@ -30,6 +30,7 @@ def paddle_sparse_adam(values: F32, rows: I64, grads: F32, lr: float, options: F
         m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g
         w -= lr * m / (sqrt(v) + epsilon * root)
 
+    values: (capacity, width) float32; grads: (n, dim).
     idle: the table is a dense one, in which a gradient of 0 is that of a row that no example had;
     its epsilon is as it is.
     Source: paddlepaddle 3.3, phi/kernels/funcs/adam_functors.h, SparseAdamFunctor, which counts
@@ -104,7 +105,8 @@ def paddle_adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> 
 def paddle_rmsprop(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
     """s = rho * s + (1 - rho) * g * g; b = momentum * b + lr * g / sqrt(s + epsilon); w -= b.
 
-    epsilon is under the root, and the rate within the velocity.
+    values: (capacity, width), grads: (n, dim), float32. epsilon is under the root,
+    and the rate within the velocity.
     Source: paddlepaddle 3.3, phi/kernels/impl/rmsprop_kernel_impl.h.
     """
     dim = grads.shape[1]

@@ -126,17 +126,17 @@ class ShardOwnership:
     # ------------------------------------------------------------------------- pushes and pulls
 
     def check_pull(self, shards: Shards) -> None:
-        """Raises RequestError "moved" when one of these shards is not here. A frozen one is."""
+        """Raises RequestError "moved" when one of these, (n,), is not here. A frozen one is."""
         if self._is_away[shards].any():
             raise self._refusal(shards, self._is_away)
 
     def are_here(self, shards: Shards) -> NDArray[np.bool_]:
-        """Which of these shards can be read here."""
+        """True for each of these shards, (n,), that can be read here: (n,) bool."""
         here: NDArray[np.bool_] = ~self._is_away[shards]
         return here
 
     def check_push(self, header: Header, shards: Shards) -> None:
-        """Raises RequestError "moved" when one of these shards is not here, or frozen.
+        """Raises RequestError "moved" when one of these shards, (n,), is not here, or frozen.
 
         Then the trainer's later pushes to the table are refused too, until this one comes again
         or is skipped: they must not overtake it.

@@ -28,7 +28,7 @@ DELTA, LAST = int(FrameFlag.DELTA), int(FrameFlag.LAST)
 
 
 def dense_shards(spec: DenseSpec, start: int, stop: int) -> NDArray[np.int64]:
-    """The shards that have some of the elements [start, stop)."""
+    """The shards that have some of the elements [start, stop), (n,) int64."""
     found = [
         shard
         for shard in range(spec.shards)

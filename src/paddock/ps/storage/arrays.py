@@ -76,7 +76,7 @@ def head_of(shapes: Mapping[str, Shape], metadata: Mapping[str, str]) -> bytes:
 
 
 def bytes_of(array: Array) -> memoryview:
-    """The memory of a contiguous array."""
+    """The memory of a contiguous array, as uint8."""
     return array.reshape(-1).view(np.uint8).data
 
 

@@ -104,7 +104,7 @@ class Checkpoint:
         return arrays
 
     def keys(self, table: str, shard: int) -> delta.Keys:
-        """The sorted keys of a sparse shard, read without its rows."""
+        """The sorted keys of a sparse shard, (n,) int64, read without its rows."""
         return self.read(table, shard, [delta.KEYS])[delta.KEYS]
 
     def newest(self, table: str, shard: int) -> Entry:

@@ -39,7 +39,7 @@ def sort_rows(arrays: Mapping[str, Array]) -> Arrays:
 
 
 def make_delta(arrays: Mapping[str, Array], base_keys: Keys, since: int) -> Arrays:
-    """Rows of a version above `since`, and which of the base's keys are gone.
+    """Rows of a version above `since`, and which of the base's keys, (n,) int64, are gone.
 
     >>> now = {"keys": np.array([1, 2, 5]), "version": np.array([3, 9, 8])}
     >>> {n: a.tolist() for n, a in make_delta(now, np.array([1, 2, 4]), 7).items()}

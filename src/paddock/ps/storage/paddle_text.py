@@ -197,7 +197,7 @@ def write_dense(path: Path, weights: Floats) -> None:
 
 
 def read_dense(directory: Path | str) -> Floats:
-    """The weights of all parts one after another."""
+    """The weights of all parts one after another, (size,) float32."""
     widths: dict[int, Path] = {}
     parts = []
     for path in list_parts(directory):

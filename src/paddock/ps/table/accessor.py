@@ -39,7 +39,7 @@ def seconds(now: float) -> np.uint32:
 
 
 def expired(touched: NDArray[np.uint32], ttl_seconds: int, now: float) -> NDArray[np.bool_]:
-    """Which of these were last pushed more than ttl_seconds ago."""
+    """True, (n,) bool, for rows last pushed more than ttl_seconds ago; touched: (n,) uint32."""
     out: NDArray[np.bool_] = np.int64(seconds(now)) - touched.astype(np.int64) > ttl_seconds
     return out
 
@@ -81,7 +81,7 @@ class Candidates:
         return self._index.top + count <= min(held, self._index.rows_sure)
 
     def reserve(self, keys: Keys) -> None:
-        """Makes room for these distinct keys. Raises MemoryError."""
+        """Makes room for these distinct keys, (n,) int64. Raises MemoryError."""
         new = keys[self._index.find(keys) < 0]
         reserve_shards(self._index, new, self._shards)
         for column in self._columns.values():
@@ -90,7 +90,7 @@ class Candidates:
     def admit(
         self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
     ) -> tuple[NDArray[np.bool_], Floats, Floats]:
-        """Counts a push of keys that have no row: (admitted, shows and clicks gathered so far).
+        """Counts a push of keys that have no row: (admitted, shows, clicks so far), each (n,).
 
         The admitted are forgotten here: they get a row.
         """
@@ -120,7 +120,7 @@ class Candidates:
         return admitted, shows, clicks
 
     def forget(self, keys: Keys) -> None:
-        """Drops these, because they have a row now."""
+        """Drops these keys, (n,) int64, because they have a row now."""
         self._index.remove(keys)
 
     def shrink(self, shard: int, *, now: float) -> None:

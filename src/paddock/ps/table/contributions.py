@@ -253,7 +253,7 @@ class SparseContributions(PendingGradients[SparsePiece]):
     _piece, _unite = SparsePiece, staticmethod(merge_sparse)
 
     def keys(self) -> list[Keys]:
-        """The keys of all pieces that are held."""
+        """The keys of all pieces that are held, (n,) int64 each."""
         return [
             piece.keys
             for held in self._steps.values()

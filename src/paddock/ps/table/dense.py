@@ -93,12 +93,12 @@ class DenseTable:
             self._updaters[end - first].apply(self._rows[shard], _ROW, part, lr)
 
     def set(self, start: int, values: Floats) -> None:
-        """Sets the elements from `start` on; state stays."""
+        """Sets the elements from `start` on to values, (n,) float32; state stays."""
         for part, weights in self._weights(start, start + len(values)):
             weights[:] = values[part]
 
     def add(self, start: int, deltas: Floats) -> None:
-        """Adds to the elements from `start` on; state stays."""
+        """Adds deltas, (n,) float32, to the elements from `start` on; state stays."""
         for part, weights in self._weights(start, start + len(deltas)):
             weights += deltas[part]
 

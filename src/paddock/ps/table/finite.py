@@ -36,13 +36,13 @@ def all_finite(values: NDArray[np.float32]) -> bool:
 
 
 def first_bad(values: NDArray[np.float32]) -> int:
-    """Index along the first axis of the first element that is not finite; there must be one."""
+    """Index along the first axis, (n,) or (n, dim), of the first bad element; there must be one."""
     rows = np.isfinite(values).reshape(len(values), -1).all(axis=1)
     return int(np.argmin(rows))
 
 
 def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64] | None) -> None:
-    """Raises RequestError that names the first NaN or infinity."""
+    """Raises RequestError that names the first NaN or infinity in values, (n,) or (n, dim)."""
     if not values.size or all_finite(values):
         return
     at = first_bad(values)

@@ -43,7 +43,7 @@ def make_index(shards: int, rows_max: int) -> FlatIndex | DictIndex:
 
 
 def reserve_shards(index: FlatIndex | DictIndex, keys: Keys, shards: int) -> None:
-    """Makes the blocks large enough for these distinct unknown keys. Raises MemoryError."""
+    """Makes the blocks large enough for these distinct unknown keys, (n,). Raises MemoryError."""
     counts = np.bincount(shard_of(keys, shards), minlength=shards)
     for shard in np.flatnonzero(counts).tolist():
         index.reserve(shard, int(counts[shard]))
@@ -272,7 +272,7 @@ class FlatIndex:
         return rows
 
     def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
-        """(row of each key, positions of the keys that had none and have one now)."""
+        """(row of each key, (n,) int64; positions of the keys that had none and have one now)."""
         n = keys.size
         rows = np.empty(n, np.int64)
         fresh = np.empty(n, np.int64)
@@ -289,7 +289,7 @@ class FlatIndex:
             self._place(shard, 2 * (int(self._table[shard, _MASK]) + 1))
 
     def remove(self, keys: Keys) -> None:
-        """Drops these keys; their rows are free. Unknown keys are passed over."""
+        """Drops these keys, (n,) int64; their rows are free. Unknown keys are passed over."""
         need = int(self._counters[_FREE]) + keys.size
         if need > len(self._free):
             free = np.empty(max(need, 2 * len(self._free)), np.int32)
@@ -407,7 +407,7 @@ class DictIndex:
         return np.array([rows.get(key, -1) for rows, key in self._places(keys)], np.int64)
 
     def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
-        """(row of each key, positions of the keys that had none and have one now)."""
+        """(row of each key, (n,) int64; positions of the keys that had none and have one now)."""
         found, fresh = [], []
         for at, (rows, key) in enumerate(self._places(keys)):
             if key not in rows:
@@ -420,7 +420,7 @@ class DictIndex:
         return np.array(found, np.int64), np.array(fresh, np.int64)
 
     def remove(self, keys: Keys) -> None:
-        """Drops these keys; their rows are free. Unknown keys are passed over."""
+        """Drops these keys, (n,) int64; their rows are free. Unknown keys are passed over."""
         for rows, key in self._places(keys):
             if key in rows:
                 self._free.append(rows.pop(key))

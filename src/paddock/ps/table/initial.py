@@ -90,7 +90,7 @@ def set_versions(
     lsn: int,
     values: NDArray[np.float32],
 ) -> np.float32:
-    """version[rows] = lsn, and brings the rows into the cache for the optimizer that follows."""
+    """version[rows] = lsn, rows (n,) int64; puts values[rows] into the cache for what follows."""
     for i in range(rows.size):
         version[rows[i]] = lsn
     return _fetch(rows, 0, rows.size, values)
@@ -204,7 +204,9 @@ class Initial:
         state: NDArray[np.float32],
         values: NDArray[np.float32],
     ) -> None:
-        """Writes new rows: first weights, then `state`. fresh: positions in keys and rows."""
+        """Writes new rows of values, (capacity, width): first weights, then state, (width - dim,).
+
+        fresh: positions in keys and rows, both (n,) int64."""
         if self._compiled:
             _start(self.kind, self.scale, self.seed, keys, rows, fresh, state, values)
             return

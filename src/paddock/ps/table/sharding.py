@@ -96,7 +96,7 @@ def deal(shards: int, servers: int) -> list[range]:
 
 
 def as_contiguous(array: NDArray[_N], kind: type[_N]) -> NDArray[_N]:
-    """The array as the compiled loops want it: of this kind, contiguous, aligned, writable."""
+    """The array as compiled loops want it: int64 or float32 as told, contiguous, writable."""
     if array.dtype == kind and array.flags.carray:
         return array
     return np.array(array, kind, order="C")

@@ -92,11 +92,11 @@ class SparseTable:
         return own + self._index.nbytes + (self._candidates.nbytes if self._candidates else 0)
 
     def unknown(self, keys: Keys) -> int:
-        """How many of these keys have no row."""
+        """The number of these keys, (n,) int64, that have no row."""
         return int(np.count_nonzero(self._index.find(as_contiguous(keys, np.int64)) < 0))
 
     def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
-        """A push of these keys stays within max_rows, and within bytes_left if given.
+        """A push of these keys, (n,) int64, stays within max_rows, and within bytes_left if given.
 
         With eviction "lru" max_rows makes its own room. Nothing is changed.
         """
@@ -121,7 +121,7 @@ class SparseTable:
         return is_sure and (self._candidates is None or self._candidates.is_sure_of(count))
 
     def reserve(self, keys: Keys, spare_bytes: int = 0) -> None:
-        """Makes room for these keys, so that a push of them needs no large array any more.
+        """Makes room for keys, (n,) int64, so that a push of them needs no large array any more.
 
         spare_bytes: what carrying it out takes for a moment. The content stays the same.
         Raises: MemoryError.
@@ -345,7 +345,7 @@ class SparseTable:
     # ------------------------------------------------------------------------------ whole shards
 
     def changed_since(self, version: int) -> Keys:
-        """Keys whose row was pushed with a higher lsn, sorted."""
+        """Keys whose row was pushed with a higher lsn, sorted, (n,) int64."""
         found = []
         for shard in range(self.spec.shards):
             keys, rows = self._index.entries(shard)

@@ -42,7 +42,7 @@ class CowShards:
         return sum(array.nbytes for state in states for array in state.values())
 
     def keep(self, shards: NDArray[np.int32], rows: State) -> None:
-        """Put rows aside before they change, in the order of their shards, which are open."""
+        """Put rows aside before they change, in the order of their open shards, (n,) int32."""
         found, starts = np.unique(shards, return_index=True)
         ends = [*starts[1:].tolist(), len(shards)]
         for shard, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True):
@@ -57,7 +57,7 @@ class CowShards:
 def check_shape(
     spec: TableSpec, shard: int, values: NDArray[np.generic], wanted: tuple[int, int]
 ) -> None:
-    """Raises PaddockError when a shard's rows are not what the table has."""
+    """Raises PaddockError when a shard's rows are not float32 of the wanted shape."""
     if values.shape != wanted or values.dtype != np.float32:
         raise PaddockError(
             f"table {spec.name!r}: shard {shard} was saved as {values.dtype} {values.shape}, "
@@ -69,7 +69,7 @@ def check_shape(
 def check_rows(
     spec: SparseSpec, width: int, shard: int, keys: Keys, values: NDArray[np.generic]
 ) -> None:
-    """Raises PaddockError when these are not rows of this shard, of this width."""
+    """Raises PaddockError when values are not this shard's rows: (n, width) of keys (n,)."""
     check_shape(spec, shard, values, (len(keys), width))
     strangers = int(np.count_nonzero(shard_of(keys, spec.shards) != shard))
     # A saved shard is sorted; one made elsewhere need not be.

@@ -319,13 +319,13 @@ class PaddleMetric:
         raise AssertionError("a user's metric is updated by train_forward and infer_forward")
 
     def state(self) -> NDArray[np.float64]:
-        """All counts, one behind the other."""
+        """All counts, one behind the other, (n,) float64."""
         metric = self._find()
         counts = [np.asarray(getattr(metric, name), np.float64) for name in self._names]
         return np.concatenate([np.zeros(0), *(one.reshape(-1) for one in counts)])
 
     def value(self, state: NDArray[np.float64] | None = None) -> float:
-        """The metric's accumulate(); of a state: with its counts put there for the moment."""
+        """The metric's accumulate(), perhaps with the counts of a state, (n,) float64."""
         metric = self._find()
         if state is None:
             return number(metric.accumulate())

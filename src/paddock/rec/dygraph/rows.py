@@ -40,14 +40,14 @@ class PullCache:
         return getattr(self.client, name)
 
     def fetch(self, wanted: Mapping[str, Keys]) -> None:
-        """Pulls distinct ascending keys of several tables, in place of what was held before."""
+        """Pulls distinct ascending int64 keys of several tables in place of those held before."""
         self._held = {}
         if wanted:
             found = self.client.pull_many(wanted)
             self._held = {table: (keys, found[table]) for table, keys in wanted.items()}
 
     def pull(self, table: str, keys: Keys) -> Floats:
-        """Rows of distinct ascending keys; what is not held is pulled and held."""
+        """Rows (n, dim) of distinct ascending keys; those not held are pulled and held."""
         if table not in self._held:
             self._held[table] = keys, self.client.pull(table, keys)
             found: Floats = self._held[table][1]
@@ -141,7 +141,7 @@ class IdPredictor:
         return self._parts is not None
 
     def learn(self, batch: Any, asked: Mapping[str, list[Keys]]) -> None:
-        """Compare a batch with what its tables were asked for."""
+        """Compare a batch with the int64 ids that its tables were asked for."""
         parts = {at: np.unique(ids) for at, ids in enumerate(_leaves(batch)) if ids is not None}
         self._parts = {}
         for table, lookups in asked.items():
@@ -149,7 +149,7 @@ class IdPredictor:
                 self._parts.setdefault(table, set()).update(_parts_of(ids, parts))
 
     def keys(self, batch: Any, counts: Mapping[str, int]) -> dict[str, Keys]:
-        """Distinct ascending ids of each table in a batch, as far as known; below its count."""
+        """Distinct ascending int64 ids of each table in a batch, those known; below its count."""
         leaves, found = list(_leaves(batch)) if self._parts else [], dict[str, Keys]()
         for table, places in (self._parts or {}).items():
             if not places:

@@ -35,7 +35,7 @@ class CtrModel:
         return self.net.tensor(dense_of(batch, self.numbers))
 
     def wants(self, batch: Batch) -> Iterable[tuple[Table, Fields | NDArray[np.int64]]]:
-        """The tables and ids that forward() will look up, to be asked for early."""
+        """The tables and int64 ids that forward() will look up, to be asked for early."""
         fields = self.fields(batch)
         return [(table, fields) for table in self.net.tables.values()]
 

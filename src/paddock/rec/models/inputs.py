@@ -61,7 +61,7 @@ def fields_of(batch: Batch, count: int) -> Fields:
 
 
 def as_bag(column: NDArray[np.int64] | Bag) -> Bag:
-    """A column as a bag, whatever the reader gave."""
+    """A column, (examples, width) int64 or a bag already, as a bag."""
     if isinstance(column, Bag):
         return column
     width = column.size // max(len(column), 1)
@@ -95,7 +95,7 @@ def sequence_of(batch: Batch, slot: str, longest: int) -> tuple[NDArray[Any], ND
 
 
 def slot_of(batch: Batch, slot: str) -> NDArray[np.int64] | Bag:
-    """The ids of a slot. Raises UsageError naming those there are."""
+    """The ids of a slot: (examples, width) int64 or a bag. Raises UsageError naming the slots."""
     if slot not in batch.ids:
         names = ", ".join(batch.ids) or "none"
         raise UsageError(f"the data has no slot {slot!r}", hint=f"slots of ids: {names}")

@@ -97,7 +97,7 @@ class Table:
         return self._look_up(values, None, "none")
 
     def ids(self, ids: Fields | NDArray[np.int64]) -> NDArray[np.int64]:
-        """The ids, flat. Raises UsageError for one that is not below `rows`."""
+        """The ids, flat, (n,) int64. Raises UsageError for one that is not below `rows`."""
         flat = (ids.values if isinstance(ids, Fields) else ids).reshape(-1)
         if flat.size and not 0 <= (worst := int(flat.max())) < self.rows:
             raise self._outside(worst)
@@ -184,7 +184,7 @@ class Net(ABC):
         return self._parameter(name, self.first(name, shape, initial))
 
     def first(self, name: str, shape: Sequence[int], initial: InitialSpec) -> NDArray[np.float32]:
-        """First values of a part, as a table's row is made: a function of seed and name."""
+        """First values of a part, float32, made as a table's row: a function of seed and name."""
         drawn = Initial(replace(initial, seed=self._seed(name)), math.prod(shape))
         return drawn.values(np.zeros(1, np.int64)).reshape(shape)
 

@@ -60,7 +60,7 @@ class Model:
         return self.net.click(self.tower(both) + self.bias(target.reshape(-1)), batch)
 
     def wants(self, batch: Batch) -> Iterable[tuple[Table, NDArray[np.int64]]]:
-        """The tables and ids that forward() will look up."""
+        """The tables and int64 ids that forward() will look up."""
         items, kinds, target, kind, _ = self._ids(batch)
         return [
             (self.items, np.concatenate([items, target], 1)),

@@ -42,7 +42,7 @@ class Model:
         return self.net.classes(self.next(hidden), words[:, -1])
 
     def wants(self, batch: Batch) -> Iterable[tuple[Table, NDArray[np.int64]]]:
-        """The tables and ids that forward() will look up."""
+        """The tables and int64 ids that forward() will look up."""
         return [(self.rows, self._words(batch)[:, :-1])]
 
     def _words(self, batch: Batch) -> NDArray[np.int64]:
