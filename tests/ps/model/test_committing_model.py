@@ -68,7 +68,7 @@ def test_the_search_finds_a_chief_behind_the_others(monkeypatch: pytest.MonkeyPa
 def test_the_search_finds_a_commit_of_another_life(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coordinator lost it, and a trainer that has it carries it when the life after has
     pushed."""
-    monkeypatch.setattr(checks, "_check_lives", lambda store, step, members: None)
+    monkeypatch.setattr(checks, "_check_incarnations", lambda store, step, members: None)
     assert "with rows" in search(SETTINGS["server 0 loses a step"]).complaint
 
 

@@ -215,7 +215,7 @@ def test_a_second_process_of_a_trainer_puts_the_first_one_out() -> None:
         first.flush()
         with Client(endpoints, trainer=0) as second:
             second.create(WORDS)
-            with pytest.raises(RequestError, match="the server knows life") as caught:
+            with pytest.raises(RequestError, match="the server knows incarnation") as caught:
                 first.push("words", KEYS, ONES)
                 first.flush()
             assert caught.value.code == "fenced"

@@ -96,7 +96,7 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
         with two.client():
             with pytest.raises(RequestError, match="is not its newest, 2 is"):
                 first.peers[1].ask(Op.FENCE, {"life": first.group.session_nonce})
-            with pytest.raises(RequestError, match="the server knows life"):
+            with pytest.raises(RequestError, match="the server knows incarnation"):
                 first.close()
             assert two.servers[0].store.closed == set()
 

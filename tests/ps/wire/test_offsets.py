@@ -112,7 +112,9 @@ def test_other_batches_than_before_are_refused() -> None:
     """Leaving out the pushes of the batches before would lose these."""
     progress = OffsetProgress(2)
     progress.begin([OffsetMark(1, "a"), OffsetMark(2, "b")])
-    with pytest.raises(PaddockError, match="position 2 of this trainer is 'x', in its life before"):
+    with pytest.raises(
+        PaddockError, match="position 2 of this trainer is 'x', in its previous incarnation"
+    ):
         progress.note("x")
 
 

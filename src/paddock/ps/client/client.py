@@ -395,7 +395,7 @@ class Client:
         self._arrive(name, self._turns[name], timeout or 0.0, is_counted=False)
 
     def meet(self, name: str, turn: int) -> None:
-        """As barrier(), for trainers that count their meetings over all their lives, from 1.
+        """As barrier(), for trainers that count their meetings over all their incarnations, from 1.
 
         Who was started again and comes to one that has been is let through. Sends nothing: in geo
         no differences are exchanged.
@@ -498,12 +498,12 @@ class Client:
         self.strategy.commit_offset(self.group, offset)
 
     def resume_offset(self, *, replays: bool = True) -> dict[str, Any] | None:
-        """The offset that this trainer, or its life before, committed last; None where none was.
+        """The offset that this trainer, or its former incarnation, committed last; None for none.
 
         Args:
-            replays: To be called before the first push of a life: the batches that come next are
-                those after this offset, in the same order, and what servers have of them already
-                is not sent again. False: other batches follow, and everything is sent.
+            replays: To be called before the first push of an incarnation: the batches that come
+                next are those after this offset, in the same order, and what servers have of them
+                already is not sent again. False: other batches follow, and everything is sent.
         """
         if replays:
             self.flush()
@@ -524,7 +524,7 @@ class Client:
 
     @property
     def incarnation(self) -> int:
-        """The number of this trainer's life; server 0 counts them, from 1, over all restarts."""
+        """The number of this trainer's process; server 0 counts them, from 1, over all restarts."""
         return self.peers[0].identity.incarnation
 
     @property
@@ -564,7 +564,7 @@ class Client:
             op: sum, min or max.
             name: What is reduced. The calls of each name are counted apart.
             turn: The number of the call, from 0, in a program that goes on after a restart. None:
-                the client counts, from 0 in each of its lives.
+                the client counts, from 0 in each of its incarnations.
 
         Raises:
             UsageError: the arrays of two trainers differ in shape or type.
@@ -578,7 +578,7 @@ class Client:
         slot = f"all_reduce/{name}/{turn % 2}"
         keys = [f"{slot}/{trainer}" for trainer in range(self.place.trainers)]
         mine = keys[self.place.trainer]
-        # The values of the life before stay: others may have read them.
+        # The values of the incarnation before stay: others may have read them.
         if self._kv({"get": [mine]}).get(mine, {}).get("turn") != turn:
             self._kv({"set": {mine: reduce.to_json(array, turn)}})
         self.meet(slot, turn // 2 + 1)

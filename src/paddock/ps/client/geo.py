@@ -37,8 +37,8 @@ class Geo(Strategy):
             raise UsageError(f"geo_merge is {merge!r}", hint="mean or sum")
         self._share = place.trainers if merge == "mean" else 1
         self._geo_step = geo_step
-        # Since the last exchange: so that a life that goes on from a position, which is noted with
-        # one, exchanges behind the same batches as the life before.
+        # Since the last exchange: so that an incarnation that goes on from an offset, which is
+        # committed with one, exchanges behind the same batches as the incarnation before.
         self._batches = 0
         self._copies: dict[str, tuple[RemoteTable, GeoRows | GeoVector]] = {}
         # By table and server: the version whose changes are here.

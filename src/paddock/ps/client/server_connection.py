@@ -202,7 +202,7 @@ class ServerConnection:
             raise UsageError("the client is closed", hint="make a new Client")
 
     def name(self, incarnation: int) -> None:
-        """Speak as this life of the trainer, over links that say so.
+        """Speak as this incarnation of the trainer, over links that say so.
 
         The link that asked is open until the next one is: else the coordinator would take it for
         gone.

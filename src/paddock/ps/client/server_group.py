@@ -163,7 +163,7 @@ class ServerGroup:
             if op == Op.PUSH and not flags & CONTRIBUTION:
                 number = self.progress.next_frame(server)
                 if number is None:
-                    continue  # The server has it from an earlier life of the trainer.
+                    continue  # The server has it from an earlier incarnation of the trainer.
                 step = number
             self.peers[server].post(self.batch, header._replace(part=part, step=step), *body)
 

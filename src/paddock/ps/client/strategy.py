@@ -44,15 +44,15 @@ class Strategy:
         return True
 
     def join(self, group: ServerGroup) -> None:
-        """The trainer begins: the chief says at which step."""
+        """The trainer begins: the coordinator says at which step."""
         terms = {**self.terms(), "life": group.session_nonce}
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
         while not self._begin(group, terms):
-            pass  # With a higher number than the chief knew of.
+            pass  # With a higher number than the coordinator knew of.
 
     def _begin(self, group: ServerGroup, terms: dict[str, Any]) -> bool:
-        """Have the chief number this life of the trainer, and begin. False: another one has it."""
+        """The coordinator numbers this incarnation, and it begins. False: another one has it."""
         answer = group.peers[0].ask(Op.JOIN, terms, again=True)
         for peer in group.peers:
             peer.name(int(answer["incarnation"]))
@@ -153,7 +153,7 @@ class Clocked(Strategy):
     name = "staleness"
 
     def step(self, group: ServerGroup) -> None:
-        """Tell the chief; wait until the slowest is near enough."""
+        """Tell the coordinator; wait until the slowest is near enough."""
         group.wait_acked(0)
         group.peers[0].ask(Op.ARRIVE, {}, step=group.step, again=True)
         group.step += 1
@@ -218,8 +218,8 @@ class Sync(Clocked):
                 hint="start this trainer anew: what it gave to the step is dropped, and done again",
             )
         group.finish_pulls()  # Of this step: no commit may fall between the rows.
-        chief, *others = group.peers
-        answer = chief.ask(Op.ARRIVE, {}, step=group.step, again=True)
+        coordinator, *others = group.peers
+        answer = coordinator.ask(Op.ARRIVE, {}, step=group.step, again=True)
         order_all(others, Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
         group.step += 1
         self.unfinished = 0

@@ -19,10 +19,11 @@ class Barriers:
     """Barriers by name, each used any number of times, and who waits at one.
 
     The server counts the turns: a barrier opens when everyone waits at it. turn in Reach: the
-    trainer's own count in this life, which tells a question that is asked again from a new one.
+    trainer's own count in this incarnation, which tells a question that is asked again from a new
+    one.
 
-    A life that has done no batch yet, and that has asked for fewer turns than have opened, is
-    *late*: it was started again, or came later, and the others may be past this barrier.
+    An incarnation that has done no batch yet, and that has asked for fewer turns than have opened,
+    is *late*: it was started again, or came later, and the others may be past this barrier.
 
     >>> barriers = Barriers()
     >>> for trainer in (0, 1):
@@ -37,7 +38,8 @@ class Barriers:
 
     # Durable: how often each has opened; what each trainer has passed last.
     _turns: dict[str, int] = field(default_factory=dict)
-    _passed: dict[int, tuple[int, str, int]] = field(default_factory=dict)  # its life, name, turn
+    # trainer -> (incarnation, name, turn)
+    _passed: dict[int, tuple[int, str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.waiting: dict[int, Reach] = {}
@@ -64,7 +66,7 @@ class Barriers:
             return None
         name = there[0].name
         passed = tuple((reach.trainer, reach.incarnation, reach.turn) for reach in there)
-        # Who counts over all lives, those of servers before too, may be ahead of us.
+        # Who counts over all incarnations, those of servers before too, may be ahead of us.
         counted = [reach.turn for reach in there if reach.is_counted]
         turn = max([self._turns.get(name, 0) + 1, *counted])
         return BarrierOpened(name, turn, passed)

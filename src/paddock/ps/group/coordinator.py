@@ -84,7 +84,7 @@ class GroupCoordinator:
                 self.engine.record(Op.RULES, asdict(rules))
                 self.say(f"strategy {rules.strategy}, {rules.trainers} trainers")
             self._agree(rules, terms.get("trainers"))
-            if is_gone():  # A later life of it may be here already.
+            if is_gone():  # A later incarnation of it may be here already.
                 raise ConnectionClosed("the trainer has gone")
             incarnation = self._number(trainer, terms)
             reply = self._ask(JoinRequest(trainer, incarnation), is_gone)
@@ -95,26 +95,28 @@ class GroupCoordinator:
         return answer
 
     def _number(self, trainer: int, terms: dict[str, Any]) -> int:
-        """The incarnation of the life that asks: what it was given before, else the next one.
+        """The incarnation of the process that asks: the one it was given before, else the next.
 
         Not of its clock: a trainer that is moved to another host must not be older than before.
         """
-        store, life, above = self.engine.store, terms.get("life"), terms.get("above", 0)
+        store, nonce, above = self.engine.store, terms.get("life"), terms.get("above", 0)
         newest, known = store.incarnations.get(trainer, (0, ""))
-        is_right = isinstance(life, str) and life and isinstance(above, int)
+        is_right = isinstance(nonce, str) and nonce and isinstance(above, int)
         if not is_right or above > newest + checks.INCARNATIONS_MAX:
-            raise RequestError("usage", f"life {life!r} of trainer {trainer}, above {above!r}")
-        if known == life and newest > above:
+            raise RequestError(
+                "usage", f"session nonce {nonce!r} of trainer {trainer}, above {above!r}"
+            )
+        if known == nonce and newest > above:
             return newest
         incarnation: int = max(newest, above) + 1
         header = Header(Op.FENCE, trainer=trainer, incarnation=incarnation)
-        self.engine.write(header, json.dumps({"life": life}).encode())
+        self.engine.write(header, json.dumps({"life": nonce}).encode())
         return incarnation
 
     def check_number(self, trainer: int, incarnation: int) -> None:
         """Raises RequestError on a number that the coordinator did not give."""
         if incarnation > self.engine.store.incarnations.get(trainer, (0, ""))[0]:
-            raise RequestError("usage", "the coordinator numbers the lives of a trainer")
+            raise RequestError("usage", "the coordinator numbers the incarnations of a trainer")
 
     def _asked_for(self, terms: dict[str, Any]) -> GroupRules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)

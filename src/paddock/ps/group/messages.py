@@ -99,8 +99,9 @@ class Arrive(Incarnation):
 class Reach(Incarnation):
     """The trainer waits at a barrier. step: those it has done. turn: its own count, by name.
 
-    is_fresh: this life has done no batch yet. seconds: how long it wants to wait; 0 has no limit.
-    is_counted: turn is counted over all lives, and over those of servers before these.
+    is_fresh: this incarnation has done no batch yet. seconds: how long it wants to wait; 0: no
+    limit.
+    is_counted: turn is counted over all incarnations, and over those of servers before these.
     """
 
     step: int

@@ -7,8 +7,8 @@ returns is treated like what `handle` returns, except in recovery, where it is d
 
     event           of                        when                             output
     --------------  ------------------------  -------------------------------  --------------------
-    JoinRequest     a member, same life       any                              JoinAccepted again
-    JoinRequest     a member, newer life      at once (its step starts anew)   MemberJoined
+    JoinRequest     the same incarnation      any                              JoinAccepted again
+    JoinRequest     a newer incarnation       at once (its step starts anew)   MemberJoined
     JoinRequest     a newcomer                fewer members than needed        MemberJoined
     JoinRequest     a newcomer                otherwise                        MemberJoined, after a
                                                                                StepCommitted
@@ -20,7 +20,7 @@ returns is treated like what `handle` returns, except in recovery, where it is d
     Arrive          no member                 any                              RequestRefused
     Reach           a member                  the others do not wait there     none until all do
     Reach           a member                  all wait at this barrier         BarrierOpened
-    Reach           a life that came late     the others are past it           Release
+    Reach           a late incarnation        the others are past it           Release
     Reach           answered before           any                              Release
     ConnectionLost  who waits at a barrier    any                              it waits no more
     Hold                                      no step is done until it ends    perhaps StepCommitted
@@ -33,14 +33,14 @@ returns is treated like what `handle` returns, except in recovery, where it is d
 
     record          effect                                           output
     --------------  -----------------------------------------------  ------------------------------
-    MemberJoined    a member, older lives are fenced                 JoinAccepted
+    MemberJoined    a member, older ones are fenced                  JoinAccepted
     MemberLeft      no member, now or after its step                 perhaps StepCommitted, Release
     MemberExpelled  no member; its part of the open step is void     perhaps StepCommitted, Release
     StepCommitted   the step is done                                 Release, then MemberJoined
     BarrierOpened   these have passed the barrier                    Release to them
     GroupBegan      the job goes on as if enough had come            what has waited for them
 
-A life that came late (barriers.py) calls the barriers at the start of the program again. It passes
+A late incarnation (barriers.py) calls the barriers at the start of the program again. It passes
 them when nobody else can come: at once where trainers count no steps, else as soon as everybody
 waits, which is soon, for nobody goes further than a step or N without it.
 
@@ -121,7 +121,7 @@ class GroupState(GroupWaits):
         return min(map(self._clock, self._members))
 
     def standing(self, trainer: int) -> tuple[bool, bool]:
-        """(whether a trainer takes part, whether its newest life has left or was expelled)."""
+        """(whether it takes part, whether its newest incarnation has left or was expelled)."""
         is_here = trainer in self._members or trainer in self._asking
         return is_here, not is_here and bool(self._known.get(trainer, (-1, ""))[1])
 
@@ -257,7 +257,7 @@ class GroupState(GroupWaits):
         return self._settle()
 
     def _objection(self, trainer: int, incarnation: int, *, joining: bool) -> RequestRefused | None:
-        """Why this life of the trainer is refused; None when it is not."""
+        """Why this incarnation of the trainer is refused; None when it is not."""
         newest, ended = self._known.get(trainer, (-1, ""))
         newest = max(newest, self._asking.get(trainer, -1))
         member = self._members.get(trainer)
@@ -290,7 +290,9 @@ class GroupState(GroupWaits):
             for trainer in there:
                 self._leads[trainer] = highest - self._clock(trainer)
                 self._seen.pop(trainer, None)  # Its time starts at the next tick.
-            return [Release(t, life, self.step) for t, life, _ in record.passed] + self._settle()
+            return [
+                Release(t, incarnation, self.step) for t, incarnation, _ in record.passed
+            ] + self._settle()
         if isinstance(record, GroupBegan):
             self.is_started = True
             return self._settle()
@@ -364,7 +366,7 @@ class GroupState(GroupWaits):
         if self._is_sync and self._is_complete():
             return [StepCommitted(self.step + 1, self.members)]
         if self._is_sync:
-            found = self._admit(only_lives=self.is_started)
+            found = self._admit(only_members=self.is_started)
         else:
             found = self._admit() + self._releases()
         return found or self._let_late_pass()
@@ -386,14 +388,14 @@ class GroupState(GroupWaits):
             )
         )
 
-    def _admit(self, *, only_lives: bool = False) -> list[Output]:
-        """The join requests that fit; only_lives: a member's newer incarnation, but no newcomer."""
+    def _admit(self, *, only_members: bool = False) -> list[Output]:
+        """The join requests that fit. only_members: of newer incarnations, but no newcomer."""
         outputs: list[Output] = []
         count = len(self._members)
         steps = {trainer: self._first_clock(trainer) for trainer in sorted(self._asking)}
         for trainer, step in steps.items():
             is_newcomer = trainer not in self._members
-            if step is None or (is_newcomer and (only_lives or count >= self.rules.trainers)):
+            if step is None or (is_newcomer and (only_members or count >= self.rules.trainers)):
                 continue
             count += is_newcomer
             outputs.append(MemberJoined(trainer, self._asking.pop(trainer), step))

@@ -208,10 +208,11 @@ class GroupWaits(DurableGroupState):
 
     def _refuse_all(self, code: Code, reason: str) -> list[Output]:
         """All that wait, also to join, hear why it is in vain."""
-        lives = dict(self._asking)
-        lives |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
+        incarnations = dict(self._asking)
+        incarnations |= {t: m.incarnation for t, m in self._members.items() if self._waits(t)}
         for waiting in (self._asking, self._waiting, self.barriers.waiting):
             waiting.clear()
         return [
-            RequestRefused(trainer, life, code, reason) for trainer, life in sorted(lives.items())
+            RequestRefused(trainer, incarnation, code, reason)
+            for trainer, incarnation in sorted(incarnations.items())
         ]

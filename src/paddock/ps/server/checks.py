@@ -111,15 +111,15 @@ def check(store: Store, header: Header, body: Body) -> None:
         records.check(table, header, body)
 
 
-def check_incarnation(store: Store, trainer: int, incarnation: object, life: object) -> None:
-    """Refuses a life of a trainer that is not its newest, and one that is far ahead of it.
+def check_incarnation(store: Store, trainer: int, incarnation: object, nonce: object) -> None:
+    """Refuses an incarnation of a trainer that is not its newest, and one that is far ahead of it.
 
     Server 0 numbers them one by one, so that is a number of nobody: it would put out all others.
     """
     newest, known = store.incarnations.get(trainer, (0, ""))
-    if not isinstance(life, str | None) or len(life or "") > NONCE_LENGTH_MAX:
+    if not isinstance(nonce, str | None) or len(nonce or "") > NONCE_LENGTH_MAX:
         raise RequestError(
-            "usage", f"trainer {trainer}: a life's name has {NONCE_LENGTH_MAX} letters at most"
+            "usage", f"trainer {trainer}: a session nonce has {NONCE_LENGTH_MAX} letters at most"
         )
     if trainer not in store.incarnations and len(store.incarnations) >= TRAINERS_MAX:
         raise RequestError(
@@ -131,7 +131,7 @@ def check_incarnation(store: Store, trainer: int, incarnation: object, life: obj
         raise RequestError(
             "fenced", f"trainer {trainer}: no server gave it incarnation {incarnation!r}"
         )
-    if incarnation < newest or (incarnation == newest and known != (life or "")):
+    if incarnation < newest or (incarnation == newest and known != (nonce or "")):
         raise RequestError(
             "fenced",
             f"trainer {trainer}: incarnation {incarnation} is not its newest, {newest} is",
@@ -403,15 +403,15 @@ def _check_commit(store: Store, data: dict[str, Any]) -> None:
     if newest > store.committed + 1:
         raise _lost_steps(store, store.server, store.committed, newest)
     if newest > store.committed:
-        _check_lives(store, newest, dict(data["members"]))
+        _check_incarnations(store, newest, dict(data["members"]))
 
 
-def _check_lives(store: Store, step: int, members: dict[int, int]) -> None:
-    """Refuses a commit of a life whose next one gives to the same step: the coordinator began it
-    anew."""
+def _check_incarnations(store: Store, step: int, members: dict[int, int]) -> None:
+    """Refuses a commit of an incarnation whose next one gives to the same step: the coordinator
+    began it anew."""
     for held in store.tables:
-        for trainer, life in held.contributions.incarnations(step).items():
-            if life > members.get(trainer, life):
+        for trainer, incarnation in held.contributions.incarnations(step).items():
+            if incarnation > members.get(trainer, incarnation):
                 raise RequestError(
                     "lost",
                     f"step {step} was committed before trainer {trainer} was started again, and "

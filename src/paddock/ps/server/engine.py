@@ -126,8 +126,8 @@ class Engine:
         with self.order:
             if self._epoch() != epoch:
                 raise RequestError("not-primary", "another server was the primary meanwhile")
-            # What takes no table's lock (a skipped number, a new life, a table with this name)
-            # may have come between.
+            # What takes no table's lock (a skipped number, a new incarnation, a table with this
+            # name) may have come between.
             if header.sequence and self._is_repeat(header):
                 return WriteResult(REPEATED, None, [])
             if header.op == Op.CREATE:

@@ -261,9 +261,9 @@ class Server:
             return
         for trainer in lost:
             self.say(f"trainer {trainer} is lost: no connection for {seconds:g} s")
-            life, _ = self.store.incarnations[trainer]
+            incarnation, _ = self.store.incarnations[trainer]
             try:
-                self.engine.write(Header(Op.CLOSE, trainer=trainer, incarnation=life), b"{}")
+                self.engine.write(Header(Op.CLOSE, trainer=trainer, incarnation=incarnation), b"{}")
             except PaddockError as error:  # Asked again at the next look.
                 self.say_once(error.message)
 
@@ -280,7 +280,7 @@ class Server:
         return {n: count + sum(getattr(s, n) for s in sessions) for n, count in self._past.items()}
 
     def end_former(self, session: Session) -> None:
-        """End the connections over which this life of a trainer pushed before; wait for that.
+        """End the connections over which this incarnation pushed before; wait for that.
 
         What such a one has not answered comes again over the new one: two threads that carry out
         the same pushes could change their order. Raises ConnectionClosed when one does not end

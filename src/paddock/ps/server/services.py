@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
 OF_TRAINERS = ("control", "pull", "push")
-RETIRED = "retired"  # the name of a life that nobody lives
+RETIRED = "retired"  # the session nonce of an incarnation that no process has
 
 
 class ServiceContext(Protocol):
@@ -162,11 +162,11 @@ class _ServiceContext:
         self._server.say(line)
 
     def is_gone(self, trainer: int) -> bool:
-        """The trainers that left, were expelled, or are away for --trainer-timeout.
+        """True when the trainer left, was expelled, or is away for --trainer-timeout.
 
-        Of the latter the coordinator decides, where trainers wait for each other's steps. Else it
-        is put out here, as by a newer life: so that it cannot come back and push what others do by
-        now.
+        Of the latter the coordinator decides, where trainers wait for each other's steps. Else the
+        trainer is fenced here, as by a newer incarnation: so that it cannot come back and push
+        what others do by now.
         """
         server, rules = self._server, self._server.store.rules
         assert server.coordinator is not None
@@ -174,8 +174,8 @@ class _ServiceContext:
         is_clocked = rules is not None and rules.strategy in CLOCKED
         if not has_ended and (not self._is_missed(trainer) or (is_member and is_clocked)):
             return False
-        newest, life = server.store.incarnations.get(trainer, (0, ""))
-        if not is_clocked and life != RETIRED and trainer not in server.store.closed:
+        newest, nonce = server.store.incarnations.get(trainer, (0, ""))
+        if not is_clocked and nonce != RETIRED and trainer not in server.store.closed:
             header = Header(Op.FENCE, trainer=trainer, incarnation=newest + 1)
             server.engine.write(header, b'{"life": "%s"}' % RETIRED.encode())
         return True

@@ -77,8 +77,8 @@ class Session:
         self.where = where
         self.hello = _NO_HELLO
         self.heard_at = time.monotonic()
-        # After a join the life that it was given: of that the coordinator hears until it connects
-        # as it.
+        # After a join the incarnation that it was given: of that the coordinator hears
+        # until it connects as it.
         self.heard_as: tuple[int, int] | None = None
         self.ended = threading.Event()
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
@@ -255,16 +255,17 @@ class Session:
 
     def _check_who(self, header: Header) -> None:
         """A frame is the connection's own trainer's. Only who begins may be new here."""
-        who, lives = (header.trainer, header.incarnation), self.server.store.incarnations
+        who, incarnations = (header.trainer, header.incarnation), self.server.store.incarnations
         if who != self.who:
             raise RequestError(
                 "usage", f"a frame of trainer {header.trainer} over another's connection"
             )
-        known = lives.get(who[0], (0, ""))[0]
+        known = incarnations.get(who[0], (0, ""))[0]
         if header.op not in (Op.JOIN, Op.FENCE) and known != who[1]:
             raise RequestError(
                 "fenced",
-                f"this process is life {who[1]} of trainer {who[0]}, the server knows life {known}",
+                f"this process is incarnation {who[1]} of trainer {who[0]}, "
+                f"the server knows incarnation {known}",
                 hint="is another process running as this trainer? each needs its own "
                 "PADDLE_TRAINER_ID",
             )

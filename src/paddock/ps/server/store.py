@@ -379,7 +379,7 @@ class Store:
         return {
             "windows": self.windows.to_json(),
             "states": self.states,
-            "lives": {str(t): list(life) for t, life in sorted(self.incarnations.items())},
+            "lives": {str(t): list(known) for t, known in sorted(self.incarnations.items())},
             "closed": sorted(self.closed),
             "committed": self.committed,
             "rounds": dict(self.rounds),
@@ -419,7 +419,9 @@ class Store:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
         self.states = list(values.get("states", ()))
-        self.incarnations = {int(t): (n, life) for t, (n, life) in values.get("lives", {}).items()}
+        self.incarnations = {
+            int(t): (n, nonce) for t, (n, nonce) in values.get("lives", {}).items()
+        }
         self.closed = set(values.get("closed", ()))
         self.committed = values["committed"]
         self.rounds = dict(values.get("rounds", {}))
@@ -446,4 +448,4 @@ def _of(held: ServerTable, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarra
 def _of_commit(body: Body) -> tuple[int, list[tuple[int, int]]]:
     """(step, members) of a COMMIT."""
     data = json_part(body)
-    return int(data["step"]), [(int(t), int(life)) for t, life in data["members"]]
+    return int(data["step"]), [(int(t), int(incarnation)) for t, incarnation in data["members"]]

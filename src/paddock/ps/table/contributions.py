@@ -88,7 +88,9 @@ class PendingGradients(Generic[P]):
 
     def incarnations(self, step: int) -> dict[int, int]:
         """The (trainer, incarnation) of each that has given something to the step."""
-        return {trainer: life for trainer, (life, _) in self._steps.get(step, {}).items()}
+        return {
+            trainer: incarnation for trainer, (incarnation, _) in self._steps.get(step, {}).items()
+        }
 
     def add(self, step: int, member: tuple[int, int], part: int, piece: P) -> bool:
         """Hold a copy of a frame's piece. False when it changed nothing (late, fenced, repeated).
@@ -100,10 +102,10 @@ class PendingGradients(Generic[P]):
         if step <= self.committed:
             return False
         held = self._steps.setdefault(step, {})
-        life, parts = held.get(trainer, (incarnation, {}))
-        if incarnation < life:
+        newest, parts = held.get(trainer, (incarnation, {}))
+        if incarnation < newest:
             return False
-        if incarnation > life:
+        if incarnation > newest:
             self.nbytes -= _nbytes(parts.values())
             parts = {}
         held[trainer] = incarnation, parts
@@ -122,8 +124,8 @@ class PendingGradients(Generic[P]):
         gave, in order. how: sum, or mean, which divides by the number of members, whether or not
         they all gave something to a key or an element.
         """
-        lives = sorted(members)
-        return self._unite(self._take(step, lives), how, len(lives))
+        incarnations = sorted(members)
+        return self._unite(self._take(step, incarnations), how, len(incarnations))
 
     def _take(self, step: int, members: list[tuple[int, int]]) -> list[list[P]]:
         """Per member that gave something, in their order, its pieces by part; all else is dropped.
@@ -136,8 +138,8 @@ class PendingGradients(Generic[P]):
         held = self._steps.get(step, {})
         taken = []
         for trainer, incarnation in members:
-            life, parts = held.get(trainer, (incarnation, {}))
-            if life == incarnation and parts:
+            newest, parts = held.get(trainer, (incarnation, {}))
+            if newest == incarnation and parts:
                 taken.append([parts[i] for i in sorted(parts)])
         for old in [s for s in self._steps if s <= step]:
             for _, parts in self._steps.pop(old).values():
@@ -149,21 +151,21 @@ class PendingGradients(Generic[P]):
         whose: list[list[int]] = []
         arrays: dict[str, np.ndarray] = {}
         for step, held in sorted(self._steps.items()):
-            for trainer, (life, parts) in sorted(held.items()):
+            for trainer, (incarnation, parts) in sorted(held.items()):
                 for part in sorted(parts):
                     for name, a in parts[part]._asdict().items():
                         if a is not None:
                             arrays[f"{len(whose)}.{name}"] = np.asarray(a)
-                    whose.append([step, trainer, life, part])
+                    whose.append([step, trainer, incarnation, part])
         return {"committed": self.committed, "pieces": whose}, arrays
 
     def restore(self, data: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what to_arrays gave."""
         self.committed = data["committed"]
-        for i, (step, trainer, life, part) in enumerate(data["pieces"]):
+        for i, (step, trainer, incarnation, part) in enumerate(data["pieces"]):
             found = (arrays.get(f"{i}.{name}") for name in self._piece._fields)
             plain = (a if a is None or a.ndim else int(a) for a in found)
-            self.add(step, (trainer, life), part, self._piece._make(plain))
+            self.add(step, (trainer, incarnation), part, self._piece._make(plain))
 
 
 # ---------------------------------------------------------------------------------------- adding up

@@ -1,15 +1,15 @@
 """How far each trainer has read its data, and which of its frames are applied beyond that. Pure.
 
 Where pushes are applied at once, a position travels behind the last push of its batch to every
-server, as a frame of its own. TrainerOffsets are numbered, over all lives of the trainer, and so
-are the pushes since the last one, for each server apart:
+server, as a frame of its own. TrainerOffsets are numbered, over all incarnations of the trainer,
+and so are the pushes since the last one, for each server apart:
 
     trainer     push 1, push 2, POSITION 1, push 1, push 2, push 3, POSITION 2, push 1 ...
     server 0    ....................................^ dies: (1, 2)
     server 1    ..............................^ (1, 1)
 
-Its next life goes on from the position with the *lowest* number that any server has, does the same
-batches again in the same order, and leaves out, for each server, what that one has.
+Its next incarnation goes on from the position with the *lowest* number that any server has, does
+the same batches again in the same order, and leaves out, for each server, what that one has.
 In sync a position belongs to its step instead: the contributions of an open step are dropped.
 """
 
@@ -62,7 +62,7 @@ class TrainerOffsets:
     """Per trainer: where its data goes on. number: of the position; in sync, the step it is of.
 
     Under sync a trainer says the position before the step is committed. If it dies then, its next
-    life must not skip the batch: `at` gives the position of the newest step that was committed.
+    incarnation must not skip the batch: `at` gives the position of the newest committed step.
 
     >>> positions = TrainerOffsets()
     >>> positions.note(0, 6, {"offset": 60}); positions.note(0, 7, {"offset": 70})
@@ -182,7 +182,7 @@ class OffsetProgress:
         self._has = [OffsetMark()] * servers
 
     def begin(self, marks: Sequence[OffsetMark], *, again: bool = True) -> Any:
-        """The position from which this life goes on. again: it does the batches after it again."""
+        """The position from which the trainer goes on. again: it repeats the batches after it."""
         ends = [mark.number for mark in marks]
         self.number = min(ends) if again else max(ends)
         self._has = list(marks) if again else [OffsetMark()] * len(marks)
@@ -206,14 +206,14 @@ class OffsetProgress:
 
     def note(self, position: Any) -> list[int]:
         """The servers that are to be told of a position. Raises PaddockError when it is another
-        one than the life before noted there."""
+        one than the incarnation before noted there."""
         self.number += 1
         self._frames = [0] * len(self._frames)
         for has in self._has:
             if has.number == self.number and has.position != position:
                 raise PaddockError(
-                    f"position {self.number} of this trainer is {position!r}, in its life before "
-                    f"it was {has.position!r}: these are not the same batches",
+                    f"position {self.number} of this trainer is {position!r}, in its previous "
+                    f"incarnation it was {has.position!r}: these are not the same batches",
                     hint="after resume_offset() do the same batches in the same order, or load a "
                     "checkpoint",
                 )

@@ -1,9 +1,9 @@
-"""Which pushes of which trainer have been applied, so that a repeat changes nothing. No I/O here.
+"""Windows: the pushes of a trainer that are applied, so that a repeat changes nothing. No I/O here.
 
 A push is named by (trainer, incarnation, sequence). Sequences are counted per server from 1, with
 no hole: whoever gives a number to a push resends it under that number until it is answered, and
-uses the number of a *refused* push for the next one. An incarnation is one life of a trainer's
-process; a larger one is newer.
+uses the number of a *refused* push for the next one. An incarnation is one process of a
+trainer, from its start to its end; a larger number is newer.
 
     incarnation     sequence                        check      note
     -------------   -----------------------------   --------   --------------------------
@@ -115,7 +115,7 @@ class Windows:
         return None if window is None else window.incarnation
 
     def newest(self, trainer: int, incarnation: int) -> int:
-        """The highest sequence of this life that was applied or skipped; 0 for none."""
+        """The highest sequence of this incarnation that was applied or skipped; 0 for none."""
         with self._lock:
             window = self._windows.get(trainer, _NONE)
             is_its = window.incarnation == incarnation
