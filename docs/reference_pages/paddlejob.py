@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.operator.manifests.rules import RULES
+from paddock.operator.rules import RULES
 from paddock.operator.schema import INT32_MAX, ROLE, rows
 from paddock.operator.spec import ROLES
 
 if TYPE_CHECKING:
-    from paddock.operator.manifests.rules import CelRule
+    from paddock.operator.rules import SpecRule
     from paddock.operator.schema import Field
 
 HEAD = """\
@@ -93,7 +93,7 @@ def _type(row: Field) -> str:
     return f"{kind}, {row.least} or more" if row.least is not None else kind
 
 
-def _is_repeated(rule: CelRule) -> bool:
+def _is_repeated(rule: SpecRule) -> bool:
     """A rule of another role that says the same as the workers'."""
     others = [role for role in ROLES if role != "worker"]
     return any(rule.path == f"spec.{role}" or f"-{role}-" in rule.message for role in others)

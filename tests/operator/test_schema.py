@@ -10,7 +10,7 @@ import yaml
 from paddlejobs import DOCUMENTED, FULL
 from paddock.errors import UsageError
 from paddock.operator.manifests.crd import crd, crd_text, crd_v1beta1
-from paddock.operator.manifests.rules import RULES
+from paddock.operator.rules import RULES
 from paddock.operator.schema import PHASES, ROLE, TREE, fields, rows
 from paddock.operator.spec import CleanPodPolicy, Intranet, RestartScope, RuleAction, SuccessPolicy
 

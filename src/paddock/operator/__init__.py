@@ -15,7 +15,8 @@ decision       ObservedState, Decision, actions and settings
 spec           the fields of a PaddleJob, and JobSpec
 schema         the table of every field: definition, reference, validation
 validation     checks each field by itself
-read_spec      checks what the fields mean together; the JobSpec
+rules          the rules between fields, each in CEL and in Python
+read_spec      checks a whole spec; the JobSpec
 environment    the environment variables of a pod
 pods           manifests of pods, Services and the ConfigMap
 quantity       amounts of resources

@@ -1,17 +1,16 @@
 """The validator of a PaddleJob's spec: a JobSpec, or everything that is wrong. Never raises.
 
-validation.py checks each field by itself; this file checks what they mean together. The rules are
-those that the API server has in CEL (manifests/rules.py), for a definition without them. No I/O.
+validation.py checks each field by itself, rules.py what they mean together. No I/O.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from paddock.operator.schema import JOB_NAME, NAME_MAX, TREE
+from paddock.operator.rules import RULES, SpecParts
+from paddock.operator.schema import TREE
 from paddock.operator.spec import (
     ROLES,
     CleanPodPolicy,
@@ -60,8 +59,14 @@ def read_spec(
         for role_name in ROLES
         if (role := _role(role_name, spec, elastic_level is not None, found)) is not None
     )
-    _check_name(name, roles, found)
-    _check_together(raw, spec, roles, elastic_level, found)
+    faulty = tuple(problem.message for problem in found.problems)
+    parts = SpecParts(name, raw, spec, roles, elastic_level, faulty)
+    for is_whole in (False, True):  # a spec as a whole is judged when all its parts are right
+        if is_whole and found.problems:
+            break
+        for rule in RULES:
+            if (rule.path == "spec") == is_whole and (mistake := rule.check(parts)):
+                found.problem(*mistake)
     if found.problems:
         return None, found.all_problems()
     return _job(spec, roles, elastic_level, _intranet(spec, intranet, found), found), ()
@@ -142,10 +147,6 @@ def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -
     raw: RawRole = getattr(spec, name) or RawRole()
     replicas, requests = raw.replicas, raw.requests
     limits = raw.limits or None  # 0 says the same as nothing
-    if requests is not None and limits is not None and requests > limits:
-        found.problem(f"{path}.requests", f"{requests} is above {path}.limits, {limits}",
-                      f"write {path}.requests: {limits} or less")  # fmt: skip
-        return None
     is_range = is_elastic and name == "worker"
     if replicas is None or (replicas == 0 and not (is_range and requests is not None)):
         return None
@@ -167,12 +168,9 @@ def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -
 def _template(
     path: str, template: Mapping[str, object], found: ProblemList
 ) -> Mapping[str, object]:
-    """The pod template with metadata and spec; {} with a problem when it has no spec."""
+    """The pod template with metadata and spec; {} when it has no spec, which a rule says."""
     pod = template.get("spec")
     if not isinstance(pod, dict):
-        if not any(p.message.startswith(path) for p in found.problems):
-            found.problem(f"{path}.spec", "missing",
-                          "write its containers, each with name and image")  # fmt: skip
         return {}
     names: set[str] = set()
     for at, container in enumerate(pod.get("containers", ())):
@@ -188,49 +186,6 @@ def _template(
         for key in sorted(given.keys() - {*known}):
             found.warning(*unknown(where, key, known))
     return {**template, "metadata": metadata, "spec": pod}
-
-
-def _check_name(name: str, roles: tuple[RoleSpec, ...], found: ProblemList) -> None:
-    """The name is that of a Service, and begins the names of the pods, which are host names."""
-    if re.fullmatch(JOB_NAME, name) is None:
-        what = f"{printable(name)} is not a name for a Service and for pods"
-        found.problem("metadata.name", what,
-                      "use small letters, digits and -, beginning with a letter")  # fmt: skip
-        return
-    longest = max(
-        (f"{name}-{r.name}-{max(r.maximum, 1) - 1}" for r in roles), default=name, key=len
-    )
-    if len(longest) > NAME_MAX:
-        less = len(longest) - NAME_MAX
-        found.problem("metadata.name", f"too long: pod {printable(longest)} would have"
-                      f" {len(longest)} characters, the limit is {NAME_MAX}",
-                      f"take {less} characters away")  # fmt: skip
-
-
-def _check_together(
-    raw: object,
-    spec: RawSpec,
-    roles: tuple[RoleSpec, ...],
-    elastic_level: int | None,
-    found: ProblemList,
-) -> None:
-    """Problems of fields together; reported only when each field by itself is right."""
-    if found.problems:
-        return
-    if raw is None:
-        found.problem("spec", "missing", "write spec.worker with replicas and a template")
-    elif elastic_level is not None and not any(role.name == "worker" for role in roles):
-        found.problem("spec.elastic", f"{elastic_level} needs spec.worker with replicas above 0",
-                      "write spec.worker, or remove spec.elastic")  # fmt: skip
-    elif not roles:
-        found.problem("spec", "no role has replicas above 0",
-                      "write spec.worker with replicas and a template, or suspend: true to stop"
-                      " the job")  # fmt: skip
-    least = spec.scheduling_policy.min_available
-    most = sum(role.maximum for role in roles)
-    if roles and least is not None and least > most:
-        found.problem("spec.schedulingPolicy.minAvailable", f"{least} is above the number of pods,"
-                      f" {most}: they would never start", f"write {most} or less")  # fmt: skip
 
 
 def _mode(

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, from the table of schema.py and the rules of rules.py. Pure."""
+"""The CustomResourceDefinition, from the tables of schema.py and rules.py. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import yaml
 
 from paddock.errors import UsageError
 from paddock.kube.client import PADDLE_JOBS
-from paddock.operator.manifests.rules import RULES
+from paddock.operator.rules import RULES
 from paddock.operator.schema import CODES_MAX, QUANTITY, TREE
 
 if TYPE_CHECKING:
