@@ -54,7 +54,7 @@ PER_POD = frozenset({"POD_IP", "PADDLE_CURRENT_ENDPOINT"})
 PER_ROLE = frozenset(
     {"PADDLE_PREVIOUS_HETER_TRAINER_IP_PORT_LIST", "PADDLE_NEXT_HETER_TRAINER_IP_PORT_LIST"}
 )
-TOKEN = "\0"  # stands in an address that is not known yet; in no real one
+TOKEN = "\0"  # begins an address that is not known yet, and no real one
 # A container waits until this key is there: an older attempt's ConfigMap, or that of a job of the
 # same name that was deleted, does not let it start.
 GATE = "PADDOCK_GATE"
@@ -138,24 +138,14 @@ class Environments:
             found.update({name: len(t) for name, t in env.items() if len(t) > VALUE_MAX})
         return found
 
-    def lists(self, slot: PodSlot) -> frozenset[str]:
-        """Which variables hold several addresses; asked of one with TOKEN addresses."""
-        return frozenset(name for name, text in self.of(slot).items() if text.count(TOKEN) > 1)
-
-    def sorted_out(
-        self, slot: PodSlot, lists: frozenset[str] = frozenset()
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """(what is known now, ConfigMap keys of the rest: TOKEN addresses, and these lists)."""
-        found = self.of(slot)
-        later = {name for name, text in found.items() if name in lists or TOKEN in text}
-        from_map = {name: key_of(name, slot) for name in sorted(later)}
-        from_map[GATE] = gate_key(self.job.uid, self.attempt)
-        return {n: t for n, t in found.items() if n not in later}, from_map
+    def addressed(self, slot: PodSlot, *, above: int = 0) -> frozenset[str]:
+        """Variables of the slot's role with more TOKEN addresses than that."""
+        return frozenset(name for name, text in self.of(slot).items() if text.count(TOKEN) > above)
 
     def shared(self, slots: tuple[PodSlot, ...]) -> dict[str, str]:
         """The data of the ConfigMap: these with real addresses, for pods that were made so."""
         blank = Environments(
-            self.job, self.spec, slots, attempt=self.attempt, address=token, port=self._port
+            self.job, self.spec, slots, attempt=self.attempt, address=TOKEN.__add__, port=self._port
         )
         found = {
             "TRAINER_PORTS_NUM": str(PORTS_NUM),
@@ -168,9 +158,8 @@ class Environments:
         if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
             found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
         for first in first_slots(slots):
-            _, wanted = blank.sorted_out(first)
-            real = self.of(first)
-            shared = sorted(wanted.keys() & real.keys() - PER_POD)
+            real, wanted = self.of(first), blank.addressed(first)
+            shared = sorted(wanted & real.keys() - PER_POD)
             found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
             if self.spec.is_named:  # a pod's own address stands in the pod
                 continue
@@ -179,7 +168,7 @@ class Environments:
                     address = self._address(slot.name)
                     endpoint = join_endpoint(address, self._port(slot.name))
                     own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
-                    found.update((key_of(n, slot), own[n]) for n in PER_POD & wanted.keys())
+                    found.update((key_of(n, slot), own[n]) for n in PER_POD & wanted)
         return found
 
     def _own(self, slot: PodSlot) -> dict[str, str]:
@@ -222,11 +211,6 @@ class Environments:
 def first_slots(slots: tuple[PodSlot, ...]) -> tuple[PodSlot, ...]:
     """The first seat of each role."""
     return tuple({slot.role: slot for slot in reversed(slots)}.values())
-
-
-def token(pod: str) -> str:
-    """An address to be known later."""
-    return TOKEN + pod
 
 
 def key_of(name: str, slot: PodSlot) -> str:

@@ -16,13 +16,15 @@ from paddock.operator import names
 from paddock.operator.environment import (
     GATE,
     IDENTITY,
+    TOKEN,
     VALUE_MAX,
     Environments,
     PodSlot,
     elastic_variables,
     first_slots,
+    gate_key,
+    key_of,
     pod_slots,
-    token,
 )
 from paddock.operator.spec import ROLES, RoleSpec
 
@@ -89,14 +91,16 @@ class Builder:
         """These pods, by name."""
         if self.spec.is_elastic:
             return {slot.name: self._elastic_pod(slot) for slot in wanted}
-        env = self._environments(self.known_address if self.spec.is_named else token)
-        lists: dict[RoleName, frozenset[str]] = {}
-        if self.spec.is_named:
-            blank = self._environments(token)
-            lists = {first.role: blank.lists(first) for first in first_slots(wanted)}
+        blank = self._environments(TOKEN.__add__)
+        env = self._environments(self.known_address) if self.spec.is_named else blank
+        # Of the ConfigMap: addresses that are not known yet, or lists of them.
+        firsts, most = first_slots(wanted), 1 if self.spec.is_named else 0
+        later = {first.role: blank.addressed(first, above=most) for first in firsts}
+        gate = gate_key(self.job.metadata.uid, self.attempt)
         found: dict[str, Manifest] = {}
         for slot in wanted:
-            literal, from_map = env.sorted_out(slot, lists.get(slot.role, frozenset()))
+            from_map = {name: key_of(name, slot) for name in later[slot.role]} | {GATE: gate}
+            literal = {n: text for n, text in env.of(slot).items() if n not in from_map}
             entries = _map_entries(self.job.metadata.name, from_map)
             found[slot.name] = self._pod(slot, entries + _literal_entries(literal))
         return found
