@@ -241,11 +241,6 @@ class Installer:
             return "created"
         return "unchanged" if _is_same(before, found.metadata, manifest) else "changed"
 
-    async def _version(self, resource: Resource[Any], namespace: str, name: str) -> str:
-        """resourceVersion of an object, "" when it is not there."""
-        version: str = (await self._found(resource, namespace, name)).metadata.resourceVersion
-        return version
-
     async def _found(self, resource: Resource[Any], namespace: str, name: str) -> Any:
         """An object; one without metadata when it is not there."""
         try:
@@ -362,7 +357,8 @@ class Installer:
 
     async def _check_removed(self, manifest: Manifest) -> RolloutState:
         resource = KINDS[str(manifest["kind"])]
-        if await self._version(resource, _namespace(manifest), _name(manifest)):
+        found = await self._found(resource, _namespace(manifest), _name(manifest))
+        if found.metadata.resourceVersion:
             return RolloutState(why=f"{_name(manifest)} is still being removed")
         return RolloutState("removed")
 
