@@ -195,19 +195,25 @@ def imported(tree: ast.Module) -> set[str]:
     return {name.name for node in froms if "paddock" in (node.module or "") for name in node.names}
 
 
-def without_shapes(body: list[ast.stmt], words: set[str], prefix: str = "") -> list[str]:
-    """The public functions that take or give arrays and tell neither a shape nor a dtype."""
+def without_shapes(
+    body: list[ast.stmt], words: set[str], prefix: str = "", told: str = ""
+) -> list[str]:
+    """The public functions that take or give arrays and tell neither a shape nor a dtype.
+
+    told: the docstring of the class, which speaks for methods that have none.
+    """
     found = []
     array = re.compile("|".join([ARRAY.pattern, *(rf"\b{word}\b" for word in words)]))
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name.startswith("_"):
             continue
         if isinstance(node, ast.ClassDef):
-            found += without_shapes(node.body, words, f"{prefix}{node.name}.")
+            told_here = ast.get_docstring(node) or ""
+            found += without_shapes(node.body, words, f"{prefix}{node.name}.", told_here)
         elif isinstance(node, ast.FunctionDef):
             types = [one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg)]
             text = " ".join(ast.unparse(one) for one in [*types, node.returns] if one)
-            if array.search(text) and not SHAPE.search(ast.get_docstring(node) or ""):
+            if array.search(text) and not SHAPE.search(ast.get_docstring(node) or told):
                 found.append(prefix + node.name)
     return found
 
@@ -228,7 +234,7 @@ def test_public_functions_with_arrays_tell_shapes_or_dtypes() -> None:
 
 
 def test_a_function_without_a_shape_is_found() -> None:
-    """By an alias, too, and in a class; a private one may be silent."""
+    """By an alias, too, and in a class, which may speak for it; a private one may be silent."""
     source = """
 Keys = NDArray[np.int64]
 class Table:
@@ -238,6 +244,9 @@ class Table:
         "Rows of keys, (n,)."
     def _drop(self, keys: Keys) -> None:
         "Drops keys."
+class Calls(Protocol):
+    "keys: (n,) int64."
+    def push(self, keys: Keys) -> None: ...
 def total(values: NDArray[np.float32]) -> np.float32:
     "The sum of values: (n, dim) float32."
 """

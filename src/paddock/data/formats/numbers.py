@@ -28,7 +28,7 @@ _POWERS = 10.0 ** np.arange(_EXACT_POWER + 1)
 
 @kernel
 def skip_field(text: Text, at: int) -> int:
-    """The index of the blank, tab or end behind the field that begins at `at`."""
+    """The index of the blank, tab or end behind the field at `at` of text, (n,) uint8."""
     while at < text.size and text[at] > BLANK:
         at += 1
     return at
@@ -36,7 +36,7 @@ def skip_field(text: Text, at: int) -> int:
 
 @kernel
 def read_integer(text: Text, at: int) -> tuple[int, int, bool]:
-    """(value, where it ends, is it an integer of 64 bits); above 2**63 it wraps."""
+    """(value, its end, is it an int64) of text, (n,) uint8; above 2**63 it wraps."""
     negative = False
     if at < text.size and (text[at] == MINUS or text[at] == PLUS):
         negative = text[at] == MINUS

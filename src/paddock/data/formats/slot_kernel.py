@@ -58,7 +58,7 @@ class SlotRows(NamedTuple):
 
 @kernel
 def find_slot(text: Text, begin: int, end: int, slots: SlotNames, known: int) -> tuple[int, int]:
-    """(the slot of that name, how many are known now); a new one is kept, -1 where it cannot be."""
+    """(the slot of that name, how many are known); a new one is kept, or -1. text: (n,) uint8."""
     names, facts, bucket = slots.names, slots.facts, slots.bucket
     code = _FNV_START
     for at in range(begin, end):
@@ -83,7 +83,7 @@ def find_slot(text: Text, begin: int, end: int, slots: SlotNames, known: int) ->
 
 @kernel
 def is_same(text: Text, at: int, names: Text, begin: int, size: int) -> bool:
-    """True when those bytes are the name; both have so many."""
+    """True when those bytes, (n,) uint8, are the name; both have so many."""
     for i in range(size):  # noqa: SIM110  # numba has no generators.
         if text[at + i] != names[begin + i]:
             return False
@@ -176,7 +176,7 @@ def read_line(
 def read_slots(
     text: Text, slots: SlotNames, rows: SlotRows, padding: int, declared: int
 ) -> tuple[int, int, int, int, int]:
-    """(examples, ids in `more`, lines, bad lines, slots known) of a block."""
+    """(examples, ids in `more`, lines, bad lines, slots known) of a block, (n,) uint8."""
     at = row = more = line = bad = 0
     known, wrong = declared, rows.bad
     while at < text.size:

@@ -70,7 +70,7 @@ class Geo(Strategy):
         columns: list[Column],
         runs: Runs | None = None,
     ) -> None:
-        """Update the copy."""
+        """Update the copy by gradients, (n, dim) of distinct keys (n,)."""
         if len(columns) > 2:
             raise UsageError(
                 f"table {remote.spec.name!r}: geo keeps no shows and clicks",

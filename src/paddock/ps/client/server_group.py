@@ -151,7 +151,7 @@ class ServerGroup:
         flags: int = 0,
         runs: Runs | None = None,
     ) -> None:
-        """Frames of rows, or of a vector's runs, to their servers. Kept until acknowledged."""
+        """Frames of rows, keys (n,), or of a vector's runs, to servers; kept until acknowledged."""
         columns, pieces = partition(remote, columns, runs)
         if op == Op.PUSH and not flags and remote.spec.optimizer.schedule != ScheduleSpec():
             # It counts batches on every server, also on one that gets nothing of this batch.

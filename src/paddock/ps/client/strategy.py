@@ -92,15 +92,18 @@ class Strategy:
         columns: list[Column],
         runs: Runs | None = None,
     ) -> None:
-        """Send gradients of distinct keys, or of a vector's runs. The arrays belong to the strategy
-        now.
+        """Send gradients, (n, dim) of distinct keys (n,), or of a vector's runs.
+
+        The arrays belong to the strategy now.
         """
         with group.room(self.window):
             group.post(Op.PUSH, remote, columns, self.flags, runs)
 
     def forget(self, table: str, columns: list[Column] | None = None) -> None:
-        """A table has other values, of columns the keys' rows alone: copies, and what is to be sent
-        of them, are void."""
+        """A table has other values: copies, and what is to be sent of them, are void.
+
+        columns: [keys, (n,) int64], of those rows alone.
+        """
 
     def set_lr(self, group: ServerGroup, remote: RemoteTable, lr: float) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
@@ -175,7 +178,7 @@ class Sync(Clocked):
         columns: list[Column],
         runs: Runs | None = None,
     ) -> None:
-        """Send a contribution to this step."""
+        """Send a contribution to this step: gradients, (n, dim) of distinct keys (n,)."""
         self.unfinished += 1
         super().push(group, remote, columns, runs)
 
