@@ -171,7 +171,7 @@ def test_a_script_that_notes_nothing_pays_nothing_and_begins_anew() -> None:
                 ps.push("counts", [1, 2], -np.ones((2, 1), np.float32))
                 ps.flush()
                 assert ps.pull("counts", [1, 2]).ravel().tolist() == [run, run]
-        assert json.dumps([asdict(s.store.positions) for s in servers.servers]).count("1") == 0
+        assert json.dumps([asdict(s.store.offsets) for s in servers.servers]).count("1") == 0
 
 
 @pytest.mark.parametrize(("replays", "wanted"), [(True, 2), (False, 3)])

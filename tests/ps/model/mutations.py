@@ -85,7 +85,7 @@ class NoRemoval(ReplicaState):
     __slots__ = ()
 
     def _given_up(self: M, *, now: float) -> tuple[M, list[Action]]:
-        return replace(self, in_sync_candidate=0, acked=0, high_watermark=self.end), []
+        return replace(self, in_sync_candidate=0, match_lsn=0, high_watermark=self.end), []
 
 
 class EarlyRemoval(ReplicaState):
