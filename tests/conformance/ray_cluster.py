@@ -103,11 +103,15 @@ class RayHosts:
 class RayLab(Lab):
     """Ray chooses which nodes a job gets, and in which order."""
 
+    def node_name(self, index: int) -> str:
+        return str(self.status()["nodes"][index]["name"])
+
     def node_to_lose(self) -> tuple[int, Host]:
-        """A node of the job and its host: not Ray's head, with which the cluster would be lost."""
+        """A node of the job and its host: not the first, which knows the job's state, and not
+        Ray's head, with which the cluster would be lost."""
         by_name = {host.name: host for host in self.hosts[1:]}
-        names = [node["name"] for node in self.status()["nodes"]]
-        return next((i, by_name[name]) for i, name in enumerate(names) if name in by_name)
+        names = {i: self.node_name(i) for i in (1, 2)}
+        return next((i, by_name[name]) for i, name in names.items() if name in by_name)
 
     def lose_node(self, index: int) -> tuple[str, ...]:
         index, host = self.node_to_lose()

@@ -83,6 +83,22 @@ def test_compiled_code_is_kept_where_it_can_be(tmp_path: Path) -> None:
     assert list(tmp_path.glob("__pycache__/*.nbc"))
 
 
+def test_code_of_an_older_paddock_is_compiled_again(tmp_path: Path) -> None:
+    """Its index names a class that is there no longer; a Paddock was renewed in its place."""
+    pairs = "from typing import NamedTuple\nclass Pair(NamedTuple):\n    one: int\n"
+    first = f"{pairs}{MODULE}\nprint(double(Pair(4)[0]), total(Pair(4)))\n"
+    total = "\n@kernel\ndef total(pair):\n    return pair.one + 1\n"
+    path = tmp_path / "kernels.py"
+    env = {**os.environ, "PYTHONPATH": str(Path(jit.__file__).parents[2])}
+    for name in ("Pair", "Two", "Two"):
+        path.write_text(first.replace("\nprint", total + "\nprint").replace("Pair", name))
+        code = "import kernels"
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=env, text=True, capture_output=True
+        )
+        assert done.stdout == "8 5\n", done.stderr
+
+
 ONE_OF_TWO = """
 import sys
 import kernels

@@ -41,7 +41,7 @@ WAITS_FOR_OTHERS = ("Schedulable", "Undetermined")
 def plural(count: int, what: str) -> str:
     """A number of things.
 
-    >>> many(1, "pod"), many(4, "pod")
+    >>> plural(1, "pod"), plural(4, "pod")
     ('1 pod', '4 pods')
     """
     return f"{count} {what}" + ("" if count == 1 else "s")

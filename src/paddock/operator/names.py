@@ -74,7 +74,7 @@ def replica_of(job: str, name: str) -> ReplicaId | None:
     """Which replica a pod of that name is; None when the name is not one of the job's.
 
     >>> replica_of("a-worker-1", "a-worker-1-ps-12")
-    Place(role='ps', index=12)
+    ReplicaId(role='ps', index=12)
     >>> replica_of("a", "a-worker-01"), replica_of("a", "b-worker-1")
     (None, None)
     """

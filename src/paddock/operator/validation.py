@@ -63,8 +63,8 @@ class ProblemList:
 def printable(value: object) -> str:
     """A value as a message has it: short, printable, on one line.
 
-    >>> shown("a\\nb"), shown(True), shown(None), shown([1]), shown(2.5)
-    ("'a\\\\nb'", 'true', 'null', 'a list', '2.5')
+    >>> [printable(value) for value in ("a\\nb", True, None, [1], 2.5)]
+    ["'a\\\\nb'", 'true', 'null', 'a list', '2.5']
     """
     if value is None:
         return "null"

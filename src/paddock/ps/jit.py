@@ -15,6 +15,8 @@ import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numpy as np
@@ -118,7 +120,10 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
             return super().load_overload(sig, target_context)
         except (OSError, EOFError) as error:
             _warn(error)
-            return None
+        except (AttributeError, ImportError, UnpicklingError):
+            # Of an older Paddock, by the names it had: saving would read it again.
+            Path(self._cache_file._index_path).unlink(missing_ok=True)
+        return None
 
     @property
     def _lock_path(self) -> str:

@@ -97,7 +97,7 @@ def read_init_arguments(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> In
     """The settings from keywords and environment. Raises UsageError with all problems.
 
     >>> env = {"PADDLE_INIT_PSERVERS": "10.0.0.1,10.0.0.2", "PADDLE_INIT_TRAINER_ID": "1"}
-    >>> read_settings({"num_gradient_servers": 2}, env).endpoints
+    >>> read_init_arguments({"num_gradient_servers": 2}, env).endpoints
     ('10.0.0.1:7164', '10.0.0.2:7164')
     """
     problems: list[Problem] = []

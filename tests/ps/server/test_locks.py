@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -123,7 +124,8 @@ def test_a_push_is_logged_while_another_is_carried_out(
                 "the second push in the log",
             )
             for pushed in (first, second):
-                if pushed.done():  # It says why.
+                if pushed.done():  # It says why, and the threads what they wait for.
+                    faulthandler.dump_traceback(all_threads=True)
                     pushed.result()
             assert engine.lsn == before + 2
             assert not first.done() and not second.done()

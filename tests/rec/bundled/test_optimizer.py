@@ -66,6 +66,8 @@ def test_the_servers_rate_follows_the_schedule_as_that_of_one_worker_alone() -> 
             client.push("rows", np.array([7]), np.ones((1, 1), np.float32))
             client.push_dense("dense", np.ones(1, np.float32))
             client.step()
+        if isinstance(client, ps.Client):
+            client.flush()  # in async the newest pushes may still be on their way
         return [float(client.pull("rows", [7])[0, 0]), float(client.pull_dense("dense")[0])]
 
     assert moved(LocalTables()) == [-2.25, -2.25]

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps.optimizers.rules import check_optimizer
-from paddock.rec.dygraph.learner import PaddleMetric, counts_of, number
+from paddock.rec.dygraph.metric import PaddleMetric, counts_of, number
 from paddock.rec.dygraph.optimizer import AdamCorrection, clip_gradients, own_rule, rules_of
 
 

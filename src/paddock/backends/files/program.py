@@ -73,7 +73,7 @@ def _packed(has_ps: bool) -> bytes:
             entry = zipfile.ZipInfo(name.replace(os.sep, "/"), DATE)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.external_attr = 0o644 << 16
-            archive.writestr(entry, data)
+            archive.writestr(entry, data, compresslevel=9)
     return target.getvalue()
 
 

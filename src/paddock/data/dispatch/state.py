@@ -55,11 +55,11 @@ class Dispatch:
     past, where the notes were rolled back. past: what they were rolled back to, if ever.
 
     >>> dispatch = Dispatch({})
-    >>> dispatch.handle(w.Begin(0, 1, w.Plan("ab", chunks=1, seed=None)))
-    Granted(pass_=0, leases=(), is_over=False, is_robbed=False)
-    >>> dispatch.handle(w.Turn(0, 1, "ab", 0)).leases[0][:3]
+    >>> dispatch.handle(messages.RegisterWorker(0, 1, messages.PassPlan("ab", chunks=1, seed=None)))
+    Granted(pass_=0, leases=(), is_over=False, leases_revoked=False)
+    >>> dispatch.handle(messages.Poll(0, 1, "ab", 0)).leases[0][:3]
     (1, 0, 0)
-    >>> dispatch.handle(w.Turn(0, 1, "ab", 0, (w.Report(1, records=10),)))
+    >>> dispatch.handle(messages.Poll(0, 1, "ab", 0, (messages.LeaseResult(1, records=10),)))
     Over(is_last=False)
     """
 

@@ -31,7 +31,7 @@ def columns_of(samples: Sequence[Sample], slots: SampleSlots) -> Batch:
     Raises: UsageError where a sample has other slots, or a slot that is no id and no number.
 
     >>> samples = [[("y", [1]), ("a", [3, 4])], [("y", [0]), ("a", [5])]]
-    >>> batch = columns_of(samples, Slots(label="y"))
+    >>> batch = columns_of(samples, SampleSlots(label="y"))
     >>> batch.label.tolist(), batch.ids["a"].lengths.tolist()
     ([1.0, 0.0], [2, 1])
     """

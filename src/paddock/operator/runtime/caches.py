@@ -230,7 +230,7 @@ async def find_etcd(client: KubeClient, namespace: str) -> str:
 def _address(service: KubeService) -> str:
     """The client port by its name or number, else the first one.
 
-    >>> _address(Service(Meta("etcd", "ml"), ServiceSpec((Port(2380, "peer"), Port(2379, "x")))))
+    >>> _address(KubeService(Meta("etcd", "ml"), ServiceSpec((ServicePort(2379, "x"),))))
     'etcd.ml.svc:2379'
     """
     ports = service.spec.ports or ()

@@ -314,7 +314,7 @@ def _named(error: PaddockError, endpoint: str) -> PaddockError:
 def plan_moves(owner: list[int], servers: int) -> list[tuple[int, int]]:
     """(shard, to): the moves that make the numbers of shards equal, give or take one.
 
-    >>> plan([0, 0, 0, 1], 3)
+    >>> plan_moves([0, 0, 0, 1], 3)
     [(2, 2)]
     """
     held: list[list[int]] = [[] for _ in range(servers)]

@@ -124,7 +124,7 @@ class Register:
         The shell writes the register to its file, and the disk, before it sends an answer with a
         new `version`; a new expiry alone needs no writing.
 
-        >>> take = LeaseRequest(Ask.TAKE, server=7, epoch=0, version=0, sent=0.0, is_first=True)
+        >>> take = LeaseRequest(LeaseVerb.TAKE, 7, epoch=0, version=0, sent=0.0, is_first=True)
         >>> register, reply = Register().answer(take, now=100.0)
         >>> reply.granted, register.epoch, register.in_sync, register.expiry
         (True, 1, (7,), 101.5)

@@ -82,10 +82,10 @@ class ShardOwnership:
 
     >>> moves = ShardOwnership("words", 0, [0, 1], 4)
     >>> version = moves.leave(1, 3, 77)
-    >>> moves.freeze(1, version, busy=False), moves.fate(1, 3, version)
+    >>> moves.freeze(1, version, busy=False), moves.migration_status(1, 3, version)
     (True, 'coming')
     >>> moves.give(1, 3, version)
-    >>> moves.owned, moves.fate(1, 3, version), moves.fate(1, 3, version + 1)
+    >>> moves.owned, *(moves.migration_status(1, 3, version + i) for i in (0, 1))
     ([0], 'given', 'gone')
     """
 
