@@ -38,7 +38,7 @@ class PaddleMetric:
         self._names = counts_of(find()) or ()
 
     def update(self, scores: NDArray[np.floating], labels: NDArray[np.floating]) -> None:
-        """The model's own forward does it."""
+        """The model's own forward counts; scores and labels, (n,) floats, are never passed here."""
         raise AssertionError("a user's metric is updated by train_forward and infer_forward")
 
     def state(self) -> NDArray[np.float64]:
