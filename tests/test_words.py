@@ -191,8 +191,8 @@ def array_words(tree: ast.Module) -> set[str]:
 
 def imported(tree: ast.Module) -> set[str]:
     """The names that a module imports from Paddock."""
-    import_lines = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {name.name for node in import_lines if "paddock" in (node.module or "") for name in node.names}
+    lines = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return {name.name for node in lines if "paddock" in (node.module or "") for name in node.names}
 
 
 def without_shapes(
