@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from paddock.data.batch import Packed, cut, join, pack
 from paddock.data.files import blocks, cut_files, find_files
-from paddock.data.formats.columns import Packed, cut, join, pack
 from paddock.data.formats.slots import SlotFormat
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from benchmarks.ps.ours.timing import say
 from benchmarks.rec.bench import BATCH
 from benchmarks.rec.parsing import parsed, slot_format
 from benchmarks.rec.peer import reader
-from paddock.data.formats.columns import cut
+from paddock.data.batch import cut
 from paddock.data.formats.criteo import CriteoFormat
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from paddock.data.formats.columns import Packed
+    from paddock.data.batch import Packed
     from paddock.data.formats.format import TextFormat
 
     Sample = Callable[[str], Callable[[], Iterator[list[tuple[str, list[float]]]]]]

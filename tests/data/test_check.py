@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.data.check import DUPLICATE_LINES, DataReport, check
-from paddock.data.declared import format_of, slots_of_lines
+from paddock.data.check import DUPLICATE_LINES, EXACT_MAX, DataReport, IdCounts, check
 from paddock.data.files import find_files
-from paddock.data.formats.slots import SlotFormat
+from paddock.data.formats.slots import SlotFormat, format_of, slots_of_lines
 from paddock.data.generate.write import GenerateRequest, generate
-from paddock.data.ids import EXACT_MAX, IdCounts
 
 FORM = SlotFormat(("click", "1", "2"), (("d", 2),))
 GOOD = "click:{} d:0.5 d:1 1:{} 2:7 2:8\n"

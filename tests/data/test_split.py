@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from paddock.cli.data import run
 from paddock.data import split as module
 from paddock.data.files import find_files
-from paddock.data.keys import key_of
 from paddock.data.manifest import file_hash, read_manifest
-from paddock.data.split import SplitRequest, split
+from paddock.data.split import SplitRequest, key_of, split
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.xxh3 import xxh3
 

@@ -164,9 +164,9 @@ def _check(args: ParsedCommand) -> int:
 
 def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     """The format given, or found in the first lines; with its slots."""
-    from paddock.data import declared
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
+    from paddock.data.formats.slots import format_of, slots_of_lines
     from paddock.rec.config.keys import KINDS, BadValue
     from paddock.rec.readers.build import make_format
 
@@ -179,7 +179,7 @@ def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     texts = () if is_table else files
     head = next((b for f in texts for b in blocks(Chunk(f.path), HEAD_BYTES)), b"")
     if name == "auto":
-        name = "parquet" if is_table else declared.format_of(head)
+        name = "parquet" if is_table else format_of(head)
     if args.sparse_slots or args.dense_slots:
         try:
             names = KINDS["names"](args.sparse_slots or "")
@@ -198,7 +198,7 @@ def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
         )
     padding = args.padding or reading.padding
     if not is_declared and name == "slots":
-        return name, replace(declared.slots_of_lines(head), padding=padding)
+        return name, replace(slots_of_lines(head), padding=padding)
     paths = tuple(file.path for file in files)
     return name, make_format(replace(reading, paths=paths, reader=name, padding=padding), config)
 

@@ -4,16 +4,13 @@ streams         `stream()` and DataStream: the public API
 torch, paddle   a stream as the framework's IterableDataset
 files           finds files, cuts them into chunks, reads blocks of whole lines
 chunks          a file of data, and a chunk of it
-batch           a batch of examples as columns
+batch           a batch of examples as columns: packed, joined, cut, put in order
 assign          which worker reads which file, decided before the job starts
 dispatch        chunks leased to the worker that is free
 formats         blocks of files become batches
-declared        format and slots, detected from the first lines
 split           cuts data into shards: lines, shuffled lines, by a key
 split_parquet   the same for Parquet
-keys            the value of a line's key, for split
 check           reads data as training would and reports what is wrong
-ids             how the ids of a slot are distributed, in little memory
 manifest        the manifest of written files, published all at once
 generate        data whose best possible score is known
 """

@@ -37,7 +37,7 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
 
     paths: files, directories (their own files, not those of directories below; without hidden
     ones, those that begin with `_`, and markers), globs, URLs that fsspec opens, and
-    `generated:KIND?...` (generate/on_demand.py).
+    `generated:KIND?...` (generate/write.py).
 
     Raises: UsageError naming every path that is missing, or has no file.
     """
@@ -47,7 +47,7 @@ def find_files(paths: Iterable[str | os.PathLike[str]]) -> list[DataFile]:
         path = os.fspath(given)
         try:
             if path.startswith(GENERATED):
-                from paddock.data.generate.on_demand import generated
+                from paddock.data.generate.write import generated
 
                 path = generated(path)
             files = _remote(path) if is_url(path) else _local(path)

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from paddock.data.chunks import Chunk, DataFile
 from paddock.data.files import blocks, is_compressed, is_parquet, is_url
-from paddock.data.formats.csv import header_of
-from paddock.data.keys import key_of
+from paddock.data.formats.table import header_of
 from paddock.data.manifest import (
     Manifest,
     Shard,
@@ -33,6 +32,40 @@ from paddock.data.manifest import (
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.storage.files import remove_tree
 from paddock.ps.xxh3 import xxh3
+
+SEPARATORS = (b"\t", b",", b" ")
+
+Key = Callable[[bytes], bytes | None]
+
+
+def key_of(column: str, first_line: bytes) -> Key:
+    """A function from a line to its value, None for a line without one.
+
+    column: a field's number from 1, or a slot's name, with ':' behind it where it is a number.
+    first_line: says what separates fields: tab, else comma, else blank.
+
+    >>> key_of("2", b"1,ann,x")(b"0,bob,y"), key_of("7:", b"")(b"click:0 7:12 7:13 8:1")
+    (b'bob', b'12 13')
+    """
+    if not column.isdecimal():
+        return _slot(column.removesuffix(":").encode() + b":")
+    separator = next((sign for sign in SEPARATORS if sign in first_line), b" ")
+    place = int(column) - 1
+
+    def field(line: bytes) -> bytes | None:
+        fields = line.rstrip(b"\r").split(separator, place + 1)
+        return fields[place] if 0 <= place < len(fields) else None
+
+    return field
+
+
+def _slot(start: bytes) -> Key:
+    def values(line: bytes) -> bytes | None:
+        found = [word[len(start) :] for word in line.split() if word.startswith(start)]
+        return b" ".join(found) if found else None
+
+    return values
+
 
 RULES = ("lines", "bytes", "rows", "key")
 COUNT_MAX = 100_000  # what five digits number
@@ -50,7 +83,7 @@ Place = tuple[int, int]  # number of a file, offset in it
 class SplitRequest:
     """Files to split, and how.
 
-    by: one of RULES; rows are lines of text. key: a column (paddock.data.keys). seed: shuffle the
+    by: one of RULES; rows are lines of text. key: a column (paddock.data.split). seed: shuffle the
     lines. is_legacy: lines // count + 1 in each shard, as the word2vec demo has it;
     there may be fewer shards than `count`. name: of the shards, before their numbers.
     """

@@ -29,7 +29,7 @@ from paddock.data.dispatch.clients import SharedDispatcher
 from paddock.data.dispatch.messages import PassPlan
 from paddock.data.dispatch.service import SERVICE
 from paddock.data.files import find_files
-from paddock.data.generate.on_demand import generated
+from paddock.data.generate.write import generated
 from paddock.data.manifest import Manifest, read_manifest
 from paddock.errors import EXIT_DEADLINE, PaddockError, UsageError
 from paddock.rec.learner import FLUSH, ChunkSet, Learner, Source, SourceBatch, WorkerRank

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.data.batch import Bag, Batch
-from paddock.data.formats.columns import cut, join, matrix, pack, take, unpack
+from paddock.data.batch import Bag, Batch, cut, join, matrix, pack, take, unpack
 from paddock.data.formats.slots import SlotFormat
 from paddock.errors import UsageError
 

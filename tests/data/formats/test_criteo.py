@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddock.data.batch import matrix
 from paddock.data.formats import criteo
-from paddock.data.formats.columns import matrix
 from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Parsed
 from paddock.data.formats.hashing import SHORT_BYTES, short_hash, text_id

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.data.formats.csv import CsvFormat, header_of
 from paddock.data.formats.hashing import text_id
-from paddock.data.formats.table import columns_from
+from paddock.data.formats.table import CsvFormat, columns_from, header_of
 from paddock.errors import UsageError
 
 COLUMNS = columns_from(["click", "user", "city%1000"], ["age"])

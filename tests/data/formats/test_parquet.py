@@ -9,8 +9,7 @@ import pytest
 from paddock.data.batch import Bag
 from paddock.data.chunks import Chunk
 from paddock.data.formats.hashing import text_id
-from paddock.data.formats.parquet import ParquetFormat
-from paddock.data.formats.table import columns_from
+from paddock.data.formats.table import ParquetFormat, columns_from
 from paddock.errors import UsageError
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

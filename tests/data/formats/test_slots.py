@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.data.batch import Bag
+from paddock.data.batch import Bag, matrix
 from paddock.data.formats import slots
-from paddock.data.formats.columns import matrix
 from paddock.data.formats.format import BAD_KEPT, Coverage, Parsed
 from paddock.data.formats.slots import SlotFormat
 from paddock.errors import UsageError

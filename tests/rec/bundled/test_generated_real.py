@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.data.generate.on_demand import generated
+from paddock.data.generate.write import generated
 from paddock.rec.bundled.loader import load_model
 from paddock.rec.learner import WorkerRank
 from paddock.rec.settings import Reading

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reference_pages.bundled_models import REFERENCE_SCORES, markdown
 
-from paddock.data.generate.on_demand import generated
+from paddock.data.generate.write import generated
 from paddock.data.manifest import read_manifest
 from paddock.rec.config.document import parse
 from paddock.rec.config.folder import ResolveContext

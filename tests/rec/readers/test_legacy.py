@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.data.batch import Bag, Batch
+from paddock.data.batch import Bag, Batch, join, pack, unpack
 from paddock.data.chunks import Chunk
-from paddock.data.formats.columns import join, pack, unpack
 from paddock.data.formats.samples import SampleSlots
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.readers.paddlerec import LegacyFormat

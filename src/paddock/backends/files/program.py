@@ -31,7 +31,7 @@ MODULES = (
 PS_PACKAGES = ("ps", "data", "rec")
 # Of commands that hosts do not run: `paddock data`, `ps`, `top` and `web`.
 LEFT_OUT = (
-    "data/check.py", "data/declared.py", "data/ids.py", "data/split.py", "data/split_parquet.py",
+    "data/check.py", "data/split.py", "data/split_parquet.py",
     "ps/client/admin.py", "ps/client/transfer.py",
     "ps/storage/paddle_text.py", "watch/slow.py", "watch/view.py", "jobfile/dialects/written.py",
 )  # fmt: skip

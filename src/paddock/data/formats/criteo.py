@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.batch import Floats, Ids
-from paddock.data.formats.columns import Packed, unpack
+from paddock.data.batch import Floats, Ids, Packed, unpack
 from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, read_lines
 from paddock.data.formats.hashing import SHORT_BYTES, short_hash, text_id
 from paddock.data.formats.numbers import NEWLINE, Text, plain_number, read_number

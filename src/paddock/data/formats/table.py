@@ -1,19 +1,29 @@
-"""Columns of a table, as CSV and Parquet have them: which one is what. No I/O here.
+"""CSV and Parquet: which column is what, and rows become batches.
 
 A column of ids holds integers; `name%1000001` is a column whose texts are hashed to so many ids.
+A missing id is the padding, a missing number 0.
+
+CSV is a line for each example, with or without a header. Fields may be quoted; a field with a
+newline in it is not read. Parquet is read a row group at a time and needs pyarrow: lists of
+integers are bags, lists of numbers have one width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from paddock.data.batch import Bag, Batch, Floats, Ids
-from paddock.data.formats.columns import Packed, unpack
+from paddock.data.batch import Bag, Batch, Floats, Ids, Packed, unpack
+from paddock.data.chunks import Chunk
+from paddock.data.files import open_parquet
+from paddock.data.formats.format import Parsed, read_lines
+from paddock.data.formats.hashing import text_id
+from paddock.data.formats.numbers import plain_integer, plain_number
 from paddock.errors import Problem, UsageError
 
 
@@ -90,3 +100,156 @@ def batch_of(size: int, columns: Sequence[Column], values: Mapping[str, Any]) ->
     for i, one in enumerate(single.values()):
         matrix[:, i] = one
     return unpack(Packed(size, tuple(single), matrix, bags, dense, label))
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """CSV whose fields are `header`; those in `columns` are read.
+
+    >>> from paddock.data.formats.table import columns_from
+    >>> form = CsvFormat(("age", "click", "city"), columns_from(["click", "city%9"], ["age"]))
+    >>> batch = form.parse(b'age,click,city\\n31,1,"Rome"\\n').batch
+    >>> batch.label.tolist(), batch.dense["age"].tolist(), batch.ids["city"].tolist()
+    ([1.0], [[31.0]], [6])
+    """
+
+    header: tuple[str, ...]
+    columns: tuple[Column, ...]
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        missing = [c.name for c in self.columns if c.name not in self.header]
+        if missing:
+            names = ", ".join(repr(name) for name in missing)
+            raise UsageError(
+                f"the file has no column {names}; it has {', '.join(self.header[:20])}",
+                hint="sparse_slots, dense_slots; or declare the columns of a file without header",
+            )
+
+    def parse(self, block: bytes) -> Parsed:
+        """The examples of the block; a line that is the header is none."""
+        places = [self.header.index(column.name) for column in self.columns]
+
+        def row(line: bytes) -> list[float] | str | None:
+            fields = self._fields(line.decode("utf-8", "replace").removesuffix("\r"))
+            is_example = line.strip() and tuple(fields) != self.header
+            return self._row(fields, places) if is_example else None
+
+        lines = read_lines(block, row)
+        names, size = [column.name for column in self.columns], len(lines.found)
+        values = dict(zip(names, zip(*lines.found, strict=True), strict=True)) if size else {}
+        batch = batch_of(size, self.columns, values or dict.fromkeys(names, ()))
+        seen = dict.fromkeys(names, size)
+        return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen)
+
+    def _fields(self, text: str) -> list[str]:
+        if '"' not in text:
+            return text.split(",")
+        try:
+            return next(csv.reader([text]))
+        except csv.Error:
+            return []
+
+    def _row(self, fields: Sequence[str], places: Sequence[int]) -> list[float] | str:
+        """The values of the columns, or what is wrong with the line."""
+        if len(fields) != len(self.header):
+            return f"{len(fields)} fields, {len(self.header)} are needed"
+        row = []
+        for column, place in zip(self.columns, places, strict=True):
+            text = fields[place].strip()
+            value: float | None
+            if column.kind is Kind.HASH:
+                value = text_id(column.name, text, column.ids)
+            elif column.kind is Kind.ID:
+                value = plain_integer(text.encode()) if text else self.padding
+            else:
+                value = (
+                    0.0 if not text and column.kind is Kind.NUMBER else plain_number(text.encode())
+                )
+            if value is None:
+                hashed = f"; {column.name}%1000001 hashes words" * (column.kind is Kind.ID)
+                return f"column {column.name!r}: {text[:40]!r} is no {column.kind.value}{hashed}"
+            row.append(value)
+        return row
+
+
+def header_of(line: bytes) -> tuple[str, ...]:
+    """The names in a file's first line.
+
+    >>> header_of(b'age,"city"\\r\\n')
+    ('age', 'city')
+    """
+    text = line.decode("utf-8-sig", "replace").strip("\r\n")
+    return tuple(field.strip() for field in next(csv.reader([text]), []))
+
+
+ROWS_AT_ONCE = 16384
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """The columns of a Parquet file that are read."""
+
+    columns: tuple[Column, ...]
+    padding: int = 0
+
+    def read(self, chunk: Chunk) -> Iterator[Parsed]:
+        """The rows of the chunk's row groups. Raises: UsageError for a column that is not there."""
+        with open_parquet(chunk.path) as table:
+            missing = [c.name for c in self.columns if c.name not in table.schema_arrow.names]
+            if missing:
+                absent = ", ".join(repr(name) for name in missing)
+                known = ", ".join(table.schema_arrow.names[:20])
+                raise UsageError(
+                    f"'{chunk.path}' has no column {absent}; it has {known}",
+                    hint="sparse_slots, dense_slots",
+                )
+            end = chunk.end if chunk.end >= 0 else table.num_row_groups
+            names = [column.name for column in self.columns]
+            groups = list(range(chunk.start, end))
+            for rows in table.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=names):
+                yield self._parsed(rows, chunk.path)
+
+    def _parsed(self, rows: Any, path: str) -> Parsed:
+        found, seen = {}, {}
+        for column in self.columns:
+            values = rows.column(rows.schema.get_field_index(column.name))
+            seen[column.name] = rows.num_rows - values.null_count
+            try:
+                found[column.name] = self._column(column, values)
+            except (ValueError, TypeError, NotImplementedError) as error:
+                raise UsageError(
+                    f"'{path}': column {column.name!r} ({values.type}) is no {column.kind.value}:"
+                    f" {error}",
+                    hint="a column of texts is declared as name%1000001",
+                ) from error
+        return Parsed(batch_of(rows.num_rows, self.columns, found), rows.num_rows, seen=seen)
+
+    def _column(self, column: Column, values: Any) -> Any:
+        import pyarrow as pa
+
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        is_list = pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
+        is_list = is_list or pa.types.is_fixed_size_list(values.type)
+        lengths = values.value_lengths().fill_null(0).to_numpy(False) if is_list else None
+        flat = values.flatten() if is_list else values
+        if column.kind is Kind.HASH:
+            known: dict[Any, int] = {}
+            texts = flat.to_pylist()
+            for text in texts:
+                if text not in known:
+                    value = text if isinstance(text, (str, bytes)) else str(text)
+                    known[text] = text_id(column.name, "" if text is None else value, column.ids)
+            array: Any = np.array([known[text] for text in texts], np.int64)
+        elif column.kind is Kind.ID:
+            array = flat.cast(pa.int64()).fill_null(self.padding).to_numpy(False)
+        else:
+            array = flat.cast(pa.float32()).fill_null(0).to_numpy(False)
+        if lengths is None:
+            return array
+        if column.kind in (Kind.ID, Kind.HASH):
+            return Bag(np.asarray(array, np.int64), lengths.astype(np.int64))
+        if len(set(lengths.tolist())) > 1:
+            raise ValueError("its lists have several lengths")
+        return array

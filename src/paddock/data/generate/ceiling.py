@@ -1,6 +1,9 @@
-"""The best score that any model can have on generated examples: that of the hidden one. Pure."""
+"""The best score that any model can have on generated examples, and their lines of text. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,3 +69,36 @@ def hidden_weights(kind: int, column: int, count: int) -> Floats:
     """Each column value's weight in the log-odds: (count,) float64, uniform in [-1, 1)."""
     shares: Floats = (hidden(kind, column, count) >> np.uint64(11)).astype(np.float64) / (1 << 52)
     return shares - 1.0
+
+
+Tokens = NDArray[np.bytes_]
+Column = tuple[Tokens, NDArray[Any]]
+
+
+def tokens(words: Iterable[str]) -> Tokens:
+    """A table of words, by number: (words,).
+
+    >>> tokens(["a", "bc"])
+    array([b'a', b'bc'], dtype='|S2')
+    """
+    return np.array([word.encode() for word in words], dtype=np.bytes_)
+
+
+def rows_text(columns: Sequence[Column]) -> bytes:
+    """Rows of text: the word of each column's table that its numbers say, one after the other.
+
+    >>> table = tokens(["no\\n", "yes\\n"])
+    >>> rows_text([(tokens(["a ", "b "]), np.array([0, 1])), (table, np.array([1, 0]))])
+    b'a yes\\nb no\\n'
+    """
+    rows = len(columns[0][1])
+    width = sum(table.itemsize for table, _ in columns)
+    text = np.empty((rows, width), np.uint8)
+    at = 0
+    for table, numbers in columns:
+        letters = table.view(np.uint8).reshape(len(table), table.itemsize)
+        text[:, at : at + table.itemsize] = letters[numbers]
+        at += table.itemsize
+    # A table pads its shorter words with zeros.
+    found: bytes = text[text != 0].tobytes()
+    return found

@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import Ceiling, drawn, hidden, hidden_weights
-from paddock.data.generate.text import rows_text, tokens
+from paddock.data.generate.ceiling import Ceiling, drawn, hidden, hidden_weights, rows_text, tokens
 from paddock.errors import UsageError
 
 KIND = 2

@@ -12,8 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import Ceiling, drawn, hidden, hidden_weights
-from paddock.data.generate.text import Tokens, rows_text, tokens
+from paddock.data.generate.ceiling import (
+    Ceiling,
+    Tokens,
+    drawn,
+    hidden,
+    hidden_weights,
+    rows_text,
+    tokens,
+)
 from paddock.errors import UsageError
 
 KIND = 1

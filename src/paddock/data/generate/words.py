@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import mixed
-from paddock.data.generate.text import rows_text, tokens
+from paddock.data.generate.ceiling import mixed, rows_text, tokens
 from paddock.errors import UsageError
 
 VOCAB, VOCAB_MAX = 2000, 1_000_000

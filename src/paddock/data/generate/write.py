@@ -1,14 +1,23 @@
-"""Writes generated examples: the same bytes for the same kind, seed and file number."""
+"""Writes generated examples: the same bytes for the same kind, seed and file number.
+
+`generated:criteo?examples=200000&files=8&seed=1` is made where it is read: for trials, and for
+clusters that have no data yet. Workers need not share a disk; what is made stays in a directory of
+the user's own.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import parse_qsl
 
 import numpy as np
 
+from paddock.data.chunks import GENERATED, MANIFEST
 from paddock.data.generate import census, criteo, interests, shapes, words
 from paddock.data.manifest import (
     Manifest,
@@ -18,7 +27,7 @@ from paddock.data.manifest import (
     refuse_taken,
     write_manifest,
 )
-from paddock.errors import Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError
 
 FILES_MAX = 100_000  # what five digits number
 
@@ -112,3 +121,49 @@ def _maker(request: GenerateRequest) -> tuple[Maker, str]:
     if problems:
         raise UsageError.of(problems)
     return make(form, request.vocab), form
+
+
+NUMBERS = ("examples", "files", "seed", "vocab")
+EXAMPLES, FILES = 100_000, 8
+FORM = "format"
+
+
+def generated(path: str) -> str:
+    """The directory of what `path` names, made when it is not there. Raises: UsageError."""
+    request = _wanted(path)
+    if not (request.directory / MANIFEST).exists():
+        try:
+            generate(request, lambda done, of: None)
+        except PaddockError:  # Another process of this machine was faster?
+            if not (request.directory / MANIFEST).exists():
+                raise
+    return str(request.directory)
+
+
+def _wanted(path: str) -> GenerateRequest:
+    kind, _, query = path.removeprefix(GENERATED).partition("?")
+    problems = []
+    if kind not in KINDS:
+        problems.append(
+            Problem(f"'{path}': no data of kind '{kind}'", f"one of {', '.join(KINDS)}")
+        )
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    for name, value in given.items():
+        if name not in (*NUMBERS, FORM):
+            hint = f"one of {', '.join((*NUMBERS, FORM))}"
+            problems.append(Problem(f"'{path}': nothing reads '{name}'", hint))
+        elif name in NUMBERS and not (value.isascii() and value.isdigit()):
+            problems.append(Problem(f"'{path}': {name} is '{value}'", "a whole number"))
+    if problems:
+        raise UsageError.of(problems)
+    numbers = {name: int(given[name]) for name in NUMBERS if name in given}
+    request = {"examples": EXAMPLES, "files": FILES, "seed": 1, **numbers}
+    form = given.get(FORM)
+    title = "-".join(
+        [kind, *(f"{name}{value}" for name, value in sorted(request.items())), form or ""]
+    )
+    home = Path(tempfile.gettempdir(), f"paddock-generated-{os.getuid()}")
+    return GenerateRequest(
+        kind, home / title.rstrip("-"), request["examples"], request["files"], request["seed"],
+        request.get("vocab"), form,
+    )  # fmt: skip

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.batch import Bag, Batch
-from paddock.data.formats.columns import matrix
+from paddock.data.batch import Bag, Batch, matrix
 from paddock.errors import UsageError
 
 Value = TypeVar("Value", int, float, str, bool, list[int], list[float])

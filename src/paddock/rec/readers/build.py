@@ -12,12 +12,10 @@ from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
 from paddock.data.files import Chunks, blocks, cut_files, find_files
 from paddock.data.formats.criteo import IDS, CriteoFormat
-from paddock.data.formats.csv import CsvFormat, header_of
 from paddock.data.formats.format import Format, nearest
-from paddock.data.formats.parquet import ParquetFormat
 from paddock.data.formats.samples import dense_and_label
 from paddock.data.formats.slots import SlotFormat
-from paddock.data.formats.table import columns_from
+from paddock.data.formats.table import CsvFormat, ParquetFormat, columns_from, header_of
 from paddock.data.streams import CHUNK_BYTES
 from paddock.errors import UsageError
 from paddock.rec.learner import WorkerRank

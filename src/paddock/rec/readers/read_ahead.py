@@ -19,9 +19,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
+from paddock.data.batch import Packed, pack
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, is_compressed, is_parquet
-from paddock.data.formats.columns import Packed, pack
 from paddock.data.formats.format import Bad, Format, RowFormat, parse_chunk
 from paddock.errors import PaddockError
 

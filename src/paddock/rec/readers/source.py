@@ -14,14 +14,13 @@ from itertools import islice
 
 import numpy as np
 
-from paddock.data.batch import Batch
+from paddock.data.batch import Batch, Packed, cut, join, take, unpack
 from paddock.data.chunks import Chunk
 from paddock.data.files import Chunks
-from paddock.data.formats.columns import Packed, cut, join, take, unpack
 from paddock.data.formats.criteo import CriteoFormat
 from paddock.data.formats.format import Coverage, Format, Parsed
-from paddock.data.formats.parquet import ParquetFormat
 from paddock.data.formats.slots import SlotFormat
+from paddock.data.formats.table import ParquetFormat
 from paddock.data.streams import chunk_name
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.jit import HAVE_NUMBA
