@@ -24,6 +24,8 @@ SCHEDULES = (
     "constant", "exponential", "natural_exp", "noam", "inverse_time", "piecewise", "cosine",
 )  # fmt: skip
 EVICTIONS = ("refuse", "lru")
+# Before a table's name: the key, of checkpoints, that says that the table has its first values.
+READY = "ready/"
 
 
 @dataclass(frozen=True, slots=True)

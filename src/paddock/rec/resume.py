@@ -28,7 +28,7 @@ from paddock.rec.settings import Task, TrainingRun
 from paddock.rec.sources import forget, reshard
 from paddock.rec.worker_group import WorkerGroup, WorkerOffset, beginning
 
-READY = ".ready"  # paddock.ps.adapters.dense: of a table that a table has beside it
+READY = ".ready"  # of a table that a table had beside it, in checkpoints of before
 
 
 @dataclass(frozen=True)

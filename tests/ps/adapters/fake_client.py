@@ -40,6 +40,7 @@ class FakeClient:
         self.rates: list[tuple[str, float]] = []
         self.steps = 0
         self.barriers: list[str] = []
+        self.keys: dict[str, Any] = {}
 
     def create(self, spec: TableSpec) -> None:
         self.specs[spec.name] = spec
@@ -105,3 +106,9 @@ class FakeClient:
 
     def barrier(self, name: str) -> None:
         self.barriers.append(name)
+
+    def kv_get(self, key: str, *, in_checkpoints: bool = False) -> Any:
+        return self.keys.get(key)
+
+    def kv_set(self, key: str, value: Any, *, in_checkpoints: bool = False) -> None:
+        self.keys[key] = value

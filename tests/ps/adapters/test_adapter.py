@@ -8,7 +8,7 @@ import pytest
 from paddock.errors import UsageError
 from paddock.ps import RequestError
 from paddock.ps.adapters.arguments import as_optimizer, as_sparse_spec, check_offsets, check_pooling
-from paddock.ps.adapters.dense import FlatParameters, push_batch, ready_table
+from paddock.ps.adapters.dense import FlatParameters, push_batch
 from paddock.ps.adapters.rows import EmbeddingTable, Lookup
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient, first_row
@@ -145,9 +145,7 @@ def test_other_trainers_take_the_values_of_trainer_zero() -> None:
     """Their own random values would be averaged into nonsense."""
     client = FakeClient(trainer=1)
     client.create(DenseSpec("d", 2))
-    client.create(DenseSpec(ready_table("d"), 1))
     client.vectors["d"][...] = [7.0, 8.0]
-    client.vectors[ready_table("d")][...] = 1.0
     flat = FlatParameters(client, [np.full(2, -1.0)], table="d", optimizer=OptimizerSpec())
     assert flat.values.tolist() == [7.0, 8.0]
 

@@ -104,6 +104,16 @@ def test_unknown_service_is_refused_by_name(tmp_path: Path) -> None:
     finish(server)
 
 
+@pytest.mark.parametrize("keys", [[1], [["a"]], [{}], [None], "a", {}])
+def test_a_key_that_is_no_text_is_a_wrong_request(tmp_path: Path, keys: Any) -> None:
+    """Not an error of the server's."""
+    server = start(tmp_path)
+    with client(server) as ps, pytest.raises(RequestError, match="no request to the") as refused:
+        ps.call("kv", {"get": keys})
+    finish(server)
+    assert refused.value.code == "usage"
+
+
 def test_position_of_a_step_without_the_trainer_does_not_count(server: Server) -> None:
     """Who was expelled before a step was committed gave nothing to it: its data go on before."""
     gone = client(server, 1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Scheduler, TableClient, as_optimizer
 from paddock.ps.adapters.framework import Framework, is_float32
 from paddock.ps.adapters.rows import DeclaredTable, EmbeddingTable
-from paddock.ps.spec import DenseSpec, OptimizerSpec
+from paddock.ps.spec import READY, DenseSpec, OptimizerSpec
 from paddock.ps.table.finite import check_finite
 
 
@@ -61,7 +61,6 @@ class FlatParameters(DeclaredTable):
         )
         spec = DenseSpec(table, len(self.values), optimizer, merge=merge, parts=sizes)
         super().__init__(client, spec, lr)
-        client.create(DenseSpec(ready_table(table), 1, OptimizerSpec("sgd"), merge="mean"))
         self.start()
 
     def views(self, flat: Floats) -> list[Floats]:
@@ -70,16 +69,8 @@ class FlatParameters(DeclaredTable):
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def start(self) -> None:
-        """Trainer 0 sends `values` as the first ones, all others wait for them; then all pull.
-
-        The mark that they are there is an element of a table of its own, set after them. So a
-        trainer 0 that is started again, or a checkpoint loaded before, does not begin anew.
-        """
-        ready = ready_table(self.table)
-        if self.client.place.trainer == 0 and not self.client.pull_dense(ready)[0]:
-            self.client.set_dense(self.table, self.values)
-            self.client.set_dense(ready, np.ones(1, np.float32))
-        self.client.barrier(ready)
+        """Trainer 0 sends `values` as the first ones, all others wait for them; then all pull."""
+        set_first(self.client, self.table, lambda: self.client.set_dense(self.table, self.values))
         self.pull()
 
     def pull(self) -> None:
@@ -93,9 +84,17 @@ class FlatParameters(DeclaredTable):
             self.client.push_dense(self.table, grads, used=used)
 
 
-def ready_table(table: str) -> str:
-    """Name of the table whose one element says that `table` has its first values."""
-    return f"{table}.ready"
+def set_first(client: TableClient, name: str, give: Callable[[], object]) -> None:
+    """Trainer 0 gives a table its first values by give(), all other trainers wait for it.
+
+    A key of checkpoints, set afterwards, says that they are there. So a trainer 0 that is started
+    again, or begins with a loaded checkpoint, gives none.
+    """
+    key = READY + name
+    if client.place.trainer == 0 and not client.kv_get(key, in_checkpoints=True):
+        give()
+        client.kv_set(key, True, in_checkpoints=True)
+    client.barrier(key)
 
 
 class TensorTable(FlatParameters):

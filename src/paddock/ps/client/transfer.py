@@ -22,7 +22,7 @@ from paddock.errors import UsageError
 from paddock.ps.client.admin import Admin
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec
+from paddock.ps.spec import READY, DenseSpec, SparseSpec, TableSpec, check_spec
 from paddock.ps.storage import export, paddle_text
 from paddock.ps.storage.arrays import Arrays
 from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
@@ -201,7 +201,7 @@ def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: ImportedTa
             specs=[spec],
             owned={spec.name: list(range(spec.shards))},
             take=lambda table, shard: shards[shard],
-            state={"steps": {spec.name: [0, 0]}},
+            state={"steps": {spec.name: [0, 0]}, "notes": {f"kv/{READY}{spec.name}": True}},
         )
         return commit_checkpoint(directory, name, job=job, step=0, servers=1, keep=1 << 30)
     except BaseException:

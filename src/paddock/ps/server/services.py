@@ -73,7 +73,8 @@ class KeyValueService:
         remembers, null forgets. Raises RequestError.
         """
         changes, keys = question.get("set", {}), question.get("get", [])
-        if not isinstance(changes, dict) or not isinstance(keys, list) or (changes and not who):
+        is_right = isinstance(changes, dict) and isinstance(keys, list)
+        if not is_right or not all(isinstance(key, str) for key in keys) or (changes and not who):
             raise RequestError("usage", f"no request to the key-value store: {str(question)[:200]}")
         notes = desk.notes
         for key, value in changes.items():
@@ -95,7 +96,7 @@ class KeyValueService:
 
 
 BUILT_IN: Mapping[str, HostedService] = MappingProxyType(
-    {"kv": KeyValueService(), JOB: KeyValueService()}
+    dict.fromkeys(("kv", JOB), KeyValueService())
 )
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.server.checks import is_apart, open_ordered
 from paddock.ps.server.tables import ServerSparseTable
-from paddock.ps.storage.checkpoint import open_checkpoint
+from paddock.ps.spec import READY, DenseSpec
+from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
 from paddock.ps.storage.saving import write_part
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.offsets import TrainerOffsets
@@ -33,6 +34,7 @@ CUT_SECONDS = 60.0
 LOADED = "loaded"
 # The service whose keys are in no checkpoint, and stay when one is loaded.
 JOB = "job"
+READY_KEY = "kv/" + READY
 
 
 class SnapshotView:
@@ -167,9 +169,25 @@ def begin_from(store: Store, order: dict[str, Any]) -> None:
         marks = parts[store.server]
     store.offsets = TrainerOffsets.from_marks(marks, is_sync=store.is_sync)
     if store.server == 0:  # Where services are; theirs is the cut taken first.
-        of_job = {key: store.kv[key] for key in store.kv.keys() - _saved(store.kv).keys()}
-        store.kv = {**checkpoint.states[0].get("notes", {}), **of_job}
+        stay = {key: store.kv[key] for key in store.kv if key.startswith((JOB + "/", READY_KEY))}
+        store.kv = {**_ready(checkpoint), **checkpoint.states[0].get("notes", {}), **stay}
         store.kv[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
+
+
+def _ready(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The tables that have their first values, by checkpoints of before, as keys.
+
+    There a table beside them, of one element, said so: "X.ready" of X, "rec.rows" of the rows.
+    """
+    names = [
+        spec.name for spec in checkpoint.specs if isinstance(spec, DenseSpec) and spec.size == 1
+    ]
+    return {
+        READY_KEY + name.removesuffix(".ready"): True
+        for name in names
+        if (name.endswith(".ready") or name == "rec.rows")
+        and checkpoint.read(name, 0)["values"][0, 0]
+    }
 
 
 def load(store: Store, lsn: int, order: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +50,7 @@ class LocalTables:
         self._sparse: dict[str, SparseTable] = {}
         self._dense: dict[str, DenseTable] = {}
         self._rates: dict[str, Rates] = {}
+        self._kv: dict[str, Any] = {}
         self._lsn = 0
 
     def create(self, spec: TableSpec) -> None:
@@ -121,6 +123,14 @@ class LocalTables:
     def barrier(self, name: str = "all") -> None:
         """This worker waits for no other: copies of a model begin with the same values."""
 
+    def kv_get(self, key: str, *, in_checkpoints: bool = False) -> Any:
+        """The value of a key; None where none was set."""
+        return self._kv.get(key)
+
+    def kv_set(self, key: str, value: Any, *, in_checkpoints: bool = False) -> None:
+        """The key has this JSON value from now on, in checkpoints too."""
+        self._kv[key] = value
+
     def _rate(self, table: str) -> float:
         spec = self._specs()[table]
         return learning_rate(spec.optimizer, self.steps, self._rates[table].lr)
@@ -147,6 +157,7 @@ class LocalTables:
             "steps": {table: [self.steps, 0] for table in specs},
             "rates": {table: to_json(rates) for table, rates in self._rates.items()},
             "marks": {},
+            "notes": {f"kv/{key}": value for key, value in self._kv.items()},
         }
         try:
             write_tables(

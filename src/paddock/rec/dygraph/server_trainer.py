@@ -25,7 +25,7 @@ from paddle.optimizer.lr import ReduceOnPlateau
 
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
-from paddock.ps.adapters.dense import ModelBuffers, ModelParameters
+from paddock.ps.adapters.dense import ModelBuffers, ModelParameters, set_first
 from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.optimizer import (
     OptimizerRules,
@@ -43,7 +43,7 @@ from paddock.rec.models import paddle_private as private
 IDLE_MAX = 1 << 24
 WORTH_SAYING = 1 << 20
 STEPS = "rec.steps"
-READY = "rec.rows"
+ROWS = "rec.rows"
 IDLE = ("auto", "exact", "still")
 # Layers that share a weight are known by their objects.
 SHARED = re.compile(r"^.*\.weight *= *[\w.\[\]]+\.weight *$", re.MULTILINE)
@@ -195,12 +195,12 @@ class ServerTrainer:
 
     def _start(self, first: dict[str, Any]) -> None:
         """Trainer 0 gives the rows, unless its earlier life or a checkpoint did; all wait."""
-        self.client.create(DenseSpec(READY, 1, OptimizerSpec("sgd")))
-        if self.client.place.trainer == 0 and not self.client.pull_dense(READY)[0]:
+
+        def give() -> None:
             for table in self.tables:
                 table.set(PADDLE.array(first[table.name]))
-            self.client.set_dense(READY, np.ones(1, np.float32))
-        self.client.barrier(READY)
+
+        set_first(self.client, ROWS, give)
 
     def _dense_parts(self, learned: set[int]) -> Iterator[ModelParameters | ModelBuffers]:
         """A table for each rule, of all parameters that have it."""
