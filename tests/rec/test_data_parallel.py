@@ -19,7 +19,7 @@ from paddock.rec.learner import SourceBatch, WorkerRank
 from paddock.rec.resume import RunStart
 from paddock.rec.settings import ModelKind, Saving, Task, TrainingRun
 from paddock.rec.sources import ReshardedSource
-from paddock.rec.worker_group import SingleWorker, WorkerOffset, beginning
+from paddock.rec.worker_group import WorkerGroup, WorkerOffset, beginning
 
 LIMIT_SECONDS = 20.0
 
@@ -197,7 +197,7 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
         lambda aside: checkpoints.write_state(aside, {"positions": saved[0]}),
     )
 
-    def go_on(team: SingleWorker) -> tuple[list[int], int, int]:
+    def go_on(team: WorkerGroup) -> tuple[list[int], int, int]:
         source = ReshardedSource(Share, WorkerRank(team.worker, team.workers))
         start = RunStart(run_of(tmp_path), team)
         position = start.choose(Loads(), source)
@@ -205,7 +205,7 @@ def test_a_checkpoint_goes_on_where_all_were_with_any_number_of_workers(
         left = [item.batch for item in source.open(0, position["at"])]
         return left, position["batches"], position["examples"]
 
-    found = together(workers, go_on) if workers > 1 else [go_on(SingleWorker())]
+    found = together(workers, go_on) if workers > 1 else [go_on(WorkerGroup())]
     assert sorted(one for left, *_ in found for one in left) == [3, 102, 103]
     assert [sum(counts) for counts in list(zip(*found, strict=True))[1:]] == [5, 50]
 

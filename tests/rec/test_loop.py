@@ -16,7 +16,7 @@ from paddock.rec.learner import SourceBatch
 from paddock.rec.loop import evaluate, train
 from paddock.rec.report import TrainingReport
 from paddock.rec.settings import ModelKind, Saving, Task, TrainingRun
-from paddock.rec.worker_group import SingleWorker
+from paddock.rec.worker_group import WorkerGroup
 
 
 class Mean:
@@ -105,7 +105,7 @@ def test_every_batch_of_every_epoch_is_trained_once() -> None:
         run(epochs=2),
         learner,
         Numbers(3),
-        SingleWorker(),
+        WorkerGroup(),
         report(),
         SaveSchedule(Saving(), lambda: 0),
         None,
@@ -120,7 +120,7 @@ def test_a_run_goes_on_where_its_position_says() -> None:
     learner = Counter()
     at = {"epoch": 1, "step": 4, "at": 1}
     train(
-        run(epochs=3), learner, Numbers(3), SingleWorker(), report(),
+        run(epochs=3), learner, Numbers(3), WorkerGroup(), report(),
         SaveSchedule(Saving(), lambda: 0), None,
         position=at,
     )  # fmt: skip
@@ -131,7 +131,7 @@ def test_checkpoints_are_due_by_steps_and_epochs_and_at_the_end() -> None:
     """Each with the position behind the batch that was trained last."""
     kept = Kept()
     saving = Saving(every_steps=2, export_directory="x", export_last=True)
-    train(run(epochs=2, saving=saving), Counter(), Numbers(3), SingleWorker(), report(),
+    train(run(epochs=2, saving=saving), Counter(), Numbers(3), WorkerGroup(), report(),
           SaveSchedule(saving, lambda: 0), kept)  # fmt: skip
     assert kept.saved == [
         {"epoch": 0, "step": 2, "at": 2, "batches": 2, "examples": 20},
@@ -161,7 +161,7 @@ def test_data_without_an_example_is_an_error() -> None:
             run(),
             Counter(),
             Numbers(0),
-            SingleWorker(),
+            WorkerGroup(),
             report(),
             SaveSchedule(Saving(), lambda: 0),
             None,
@@ -175,7 +175,7 @@ def test_a_loss_that_is_no_number_ends_the_run() -> None:
             run(),
             Counter(),
             Skewed(),
-            SingleWorker(),
+            WorkerGroup(),
             report(),
             SaveSchedule(Saving(), lambda: 0),
             None,
@@ -195,7 +195,7 @@ def test_what_goes_wrong_in_a_batch_is_told_with_its_number() -> None:
             run(),
             Refused(),
             Numbers(1),
-            SingleWorker(),
+            WorkerGroup(),
             report(),
             SaveSchedule(Saving(), lambda: 0),
             None,
@@ -206,7 +206,7 @@ def test_what_goes_wrong_in_a_batch_is_told_with_its_number() -> None:
 def test_an_epoch_whose_end_was_told_is_not_told_again() -> None:
     """A checkpoint made there goes on there."""
     told, kept = report(), Kept()
-    train(run(epochs=2), Counter(), Numbers(3), SingleWorker(), told,
+    train(run(epochs=2), Counter(), Numbers(3), WorkerGroup(), told,
     SaveSchedule(Saving(), lambda: 0), kept,
           position={"epoch": 0, "step": 3, "at": 3})  # fmt: skip
     assert isinstance(told.out, io.StringIO)
@@ -217,7 +217,7 @@ def test_an_epoch_whose_end_was_told_is_not_told_again() -> None:
 def test_a_checkpoint_waits_until_all_that_was_learned_is_with_the_servers() -> None:
     """In geo that is behind an exchange."""
 
-    class Uneven(SingleWorker):
+    class Uneven(WorkerGroup):
         def is_even(self, position: dict[str, Any]) -> bool:
             return position["step"] % 3 == 0
 
@@ -238,7 +238,7 @@ def test_lines_come_every_interval_and_at_the_end_of_an_epoch() -> None:
     """Without a terminal each stays."""
     told = report()
     train(
-        run(), Counter(), Numbers(3), SingleWorker(), told, SaveSchedule(Saving(), lambda: 0), None
+        run(), Counter(), Numbers(3), WorkerGroup(), told, SaveSchedule(Saving(), lambda: 0), None
     )
     assert isinstance(told.out, io.StringIO)
     lines = told.out.getvalue().splitlines()
@@ -249,12 +249,12 @@ def test_lines_come_every_interval_and_at_the_end_of_an_epoch() -> None:
 def test_after_a_restart_lines_count_on_and_the_end_tells_the_whole_epoch() -> None:
     """Loss, metrics and the rate are since the restart, and the line says so."""
     kept, told = Kept(), report()
-    train(run(), Counter(), Numbers(3), SingleWorker(), report(),
+    train(run(), Counter(), Numbers(3), WorkerGroup(), report(),
     SaveSchedule(Saving(every_steps=1), lambda: 0),
           kept)  # fmt: skip
     clock = iter([0.0] * 3 + [1.0] * 20)
     told.now = lambda: next(clock)
-    train(run(), Counter(), Numbers(5), SingleWorker(), told,
+    train(run(), Counter(), Numbers(5), WorkerGroup(), told,
     SaveSchedule(Saving(), lambda: 0), None,
           position=kept.saved[0])  # fmt: skip
     assert isinstance(told.out, io.StringIO)
@@ -271,7 +271,7 @@ def test_after_a_restart_lines_count_on_and_the_end_tells_the_whole_epoch() -> N
 def test_evaluation_is_over_all_batches_and_trains_none() -> None:
     """Its numbers begin at zero."""
     learner = Counter()
-    assert evaluate(learner, Numbers(4), SingleWorker(), report(), "x", 0) == {
+    assert evaluate(learner, Numbers(4), WorkerGroup(), report(), "x", 0) == {
         "loss": 1.5,
         "mean": 1.5,
     }

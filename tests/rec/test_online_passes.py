@@ -17,14 +17,13 @@ from paddock import ps
 from paddock.errors import EXIT_DEADLINE, PaddockError
 from paddock.ps.storage.checkpoint import list_checkpoints, open_checkpoint
 from paddock.rec import loop
-from paddock.rec.checkpoints import PassCheckpoints, PassSaveSchedule
+from paddock.rec.checkpoints import SaveSchedule, ServerCheckpoints
 from paddock.rec.learner import SourceBatch
 from paddock.rec.online import Online
 from paddock.rec.report import TrainingReport
 from paddock.rec.resume import RunStart
 from paddock.rec.settings import ModelKind, Reading, Saving, StrategySpec, Task, TrainingRun
 from paddock.rec.sources import PassSource
-from paddock.rec.worker import ServerCheckpoints
 from paddock.rec.worker_group import NEVER, PsWorkers
 from ps.client.running import fleet
 
@@ -135,10 +134,9 @@ def life(endpoints: Any, root: Path, saving: Saving, count: int) -> list[str]:
         source = passes(root, Clock({}), [])
         position = team.start(lambda: start.choose(learner, source))
         first = {"epoch": ONLINE.numbers[0], "step": 0, "at": None}
-        inner = ServerCheckpoints(run, learner, team)
-        keeper = PassCheckpoints(ONLINE, saving, team, client, inner)
+        keeper = ServerCheckpoints(run, learner, team, ONLINE)
         report = TrainingReport(io.StringIO(), 1, lambda: 0.0)
-        due = PassSaveSchedule(saving, lambda: 0.0, ONLINE)
+        due = SaveSchedule(saving, lambda: 0.0, ONLINE)
         loop.train(run, learner, source, team, report, due, keeper, position=position or first)
     return learner.seen
 

@@ -12,7 +12,7 @@ from paddock.ps.storage.checkpoint import MANIFEST
 from paddock.rec import checkpoints
 from paddock.rec.resume import RunStart
 from paddock.rec.settings import ModelKind, Saving, Task, TrainingRun
-from paddock.rec.worker_group import PsWorkers, SingleWorker
+from paddock.rec.worker_group import PsWorkers, WorkerGroup
 from ps.client.running import fleet
 from rec.test_loop import Counter, Numbers
 
@@ -33,7 +33,7 @@ class Loaded(Counter):
 def start_in(root: Path, told: list[str]) -> RunStart:
     run = TrainingRun("train", Task.TRAIN, ModelKind.BUNDLED, ".", "model.py")
     run = replace(run, saving=Saving(str(root)), resume=True)
-    return RunStart(run, SingleWorker(), say=told.append)
+    return RunStart(run, WorkerGroup(), say=told.append)
 
 
 def test_a_bundled_model_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from paddock import ps
 from paddock.data.manifest import aside
@@ -28,32 +28,27 @@ from paddock.ps.storage.files import remove_tree, sync_files, sync_path, writing
 from paddock.rec.learner import Learner
 from paddock.rec.online import Online
 from paddock.rec.settings import ModelKind, Saving, TrainingRun
-from paddock.rec.worker_group import WorkerGroup, WorkerOffset
+from paddock.rec.worker_group import PsWorkers, WorkerOffset
 
 LATEST = "LATEST"
 ASIDE = ".paddock-"
 DIGITS = "0123456789"
 STATE = "rec.json"
+LOG = "passes.jsonl"
 MINUTE = 60.0
 ALL = 1 << 30  # checkpoints kept
 
 
-class CheckpointWriter(Protocol):
-    """A writer of checkpoints saves a model for a resume, and exports it for other programs."""
-
-    def save(self, position: WorkerOffset) -> None:
-        """Write one: the model, and the position that belongs to it."""
-
-    def export(self, epoch: int) -> None:
-        """Write what a plain program loads."""
-
-
 @dataclass
 class SaveSchedule:
-    """The schedule says when a checkpoint is due. now: seconds of a clock that never goes back."""
+    """The schedule says when a checkpoint is due. now: seconds of a clock that never goes back.
+
+    online: then one is due behind the passes that it says.
+    """
 
     saving: Saving
     now: Callable[[], float]
+    online: Online | None = None
 
     def __post_init__(self) -> None:
         self.saved_at = self.now()
@@ -67,11 +62,12 @@ class SaveSchedule:
         return minutes is not None and self.now() - self.saved_at >= minutes * MINUTE
 
     def after_epoch(self, epoch: int, epochs: int) -> bool:
-        """epoch: the one that has ended, from 0."""
+        """epoch: the one that has ended, from 0; or the number of a pass."""
+        is_last = epoch + 1 == epochs
+        if self.online is not None:
+            return self.online.is_due(epoch) or is_last
         every = self.saving.every_epochs
-        if every and (epoch + 1) % every == 0:
-            return True
-        return self.saving.last and epoch + 1 == epochs
+        return bool(every and (epoch + 1) % every == 0) or (self.saving.last and is_last)
 
     def saved(self) -> None:
         """The minutes begin anew."""
@@ -173,9 +169,6 @@ def read_state(directory: str) -> dict[str, Any]:
     return state
 
 
-LOG = "passes.jsonl"
-
-
 class DiskCheckpoints:
     """Checkpoints of a run without servers: the model and where it goes on, in one directory.
 
@@ -223,16 +216,37 @@ class DiskCheckpoints:
 
 
 class ServerCheckpoints(DiskCheckpoints):
-    """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions."""
+    """Checkpoints of a run with servers, by worker 0: one cut of shards, dense part, positions.
 
-    def __init__(self, run: TrainingRun, learner: Learner, group: WorkerGroup) -> None:
+    online: a base behind the last pass of a day, after rows that are given up have gone; else a
+    delta, where there is something that it can build on.
+    """
+
+    def __init__(
+        self, run: TrainingRun, learner: Learner, group: PsWorkers, online: Online | None = None
+    ) -> None:
         super().__init__(run, learner, lambda position: {})  # The servers have them.
-        self.group = group
+        self.group, self.online = group, online
 
     def save(self, position: WorkerOffset) -> None:
         """The servers write their shards; each worker's position is of the same cut."""
-        if self.run.saving.directory is not None:
-            self.group.save(self.run.saving.directory, self.run.saving.keep)
+        directory, keep = self.run.saving.directory, self.run.saving.keep
+        if directory is None:
+            return
+        if self.online is None:
+            self.group.save(directory, keep)
+            return
+        number = position["epoch"]
+        is_base = self.online.is_last_of_day(number)
+        if is_base:
+            for name, spec in self.group.client.tables.items():
+                if isinstance(spec, ps.SparseSpec) and gives_up(spec.accessor):
+                    self.group.client.shrink(name)
+        mode = "full" if is_base or not can_build_on(directory) else "delta"
+        name = self.group.save(directory, keep, mode)
+        told = {"pass": self.online.name(number), "checkpoint": name, "mode": mode}
+        with open(os.path.join(directory, LOG), "a", encoding="utf-8") as file:
+            file.write(json.dumps(told) + "\n")
 
 
 def with_epochs(run: TrainingRun) -> TrainingRun:
@@ -241,65 +255,14 @@ def with_epochs(run: TrainingRun) -> TrainingRun:
     There PaddleRec's infer looks for it, and model_init_path.
     """
     saving = run.saving
-    if run.contract is not ModelKind.DYGRAPH or saving.export_directory not in (
-        None,
-        saving.directory,
-    ):
+    here = (None, saving.directory)
+    if run.contract is not ModelKind.DYGRAPH or saving.export_directory not in here:
         return run
-    return replace(
-        run,
-        saving=replace(
-            saving,
-            export_directory=saving.directory,
-            export_every_epochs=saving.every_epochs,
-            export_last=saving.last,
-        ),
-    )
-
-
-class PassSaveSchedule(SaveSchedule):
-    """When a checkpoint of an online run is due: behind the passes that the schedule says."""
-
-    def __init__(self, saving: Saving, now: Callable[[], float], online: Online) -> None:
-        super().__init__(saving, now)
-        self.online = online
-
-    def after_epoch(self, epoch: int, epochs: int) -> bool:
-        """epoch: the pass's number."""
-        return self.online.is_due(epoch) or epoch + 1 == epochs
-
-
-@dataclass(frozen=True)
-class PassCheckpoints:
-    """Worker 0 of a run with servers. inner: exports."""
-
-    online: Online
-    saving: Saving
-    group: WorkerGroup
-    client: ps.Client
-    inner: CheckpointWriter
-
-    def save(self, position: WorkerOffset) -> None:
-        """A base behind the last pass of a day, after rows that are given up have gone; else a
-        delta, where there is something that it can build on.
-        """
-        directory, number = self.saving.directory, position["epoch"]
-        if directory is None:
-            return
-        is_base = self.online.is_last_of_day(number)
-        if is_base:
-            for name, spec in self.client.tables.items():
-                if isinstance(spec, ps.SparseSpec) and gives_up(spec.accessor):
-                    self.client.shrink(name)
-        mode = "full" if is_base or not can_build_on(directory) else "delta"
-        name = self.group.save(directory, self.saving.keep, mode)
-        told = {"pass": self.online.name(number), "checkpoint": name, "mode": mode}
-        with open(os.path.join(directory, LOG), "a", encoding="utf-8") as file:
-            file.write(json.dumps(told) + "\n")
-
-    def export(self, epoch: int) -> None:
-        """Writes the files that a program without Paddock loads."""
-        self.inner.export(epoch)
+    exports = replace(
+        saving, export_directory=saving.directory, export_every_epochs=saving.every_epochs,
+        export_last=saving.last,
+    )  # fmt: skip
+    return replace(run, saving=exports)
 
 
 def gives_up(accessor: ps.AccessorSpec) -> bool:

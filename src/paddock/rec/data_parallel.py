@@ -26,7 +26,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.spec import TableSpec
 from paddock.rec.bundled.local_tables import Floats
 from paddock.rec.bundled.local_tables import LocalTables as Tables
-from paddock.rec.worker_group import SingleWorker, WorkerOffset
+from paddock.rec.worker_group import WorkerGroup, WorkerOffset
 
 
 class AllReduceGroup(Protocol):
@@ -109,7 +109,7 @@ class DataParallelTables(Tables):
         return True
 
 
-class DataParallelWorkers(SingleWorker):
+class DataParallelWorkers(WorkerGroup):
     """The workers that train copies. Checkpoints are written by the first of them."""
 
     def __init__(self, tables: DataParallelTables) -> None:

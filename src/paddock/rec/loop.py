@@ -3,7 +3,7 @@
     open the epoch's batches -> train one after the other -> print -> save -> end the epoch together
 
 The loop decides when; a Learner knows how a model learns, a WorkerGroup who else does, a Source
-what is read, a CheckpointWriter where a checkpoint goes.
+what is read, DiskCheckpoints where a checkpoint goes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.checkpoints import CheckpointWriter, SaveSchedule
+from paddock.rec.checkpoints import DiskCheckpoints, SaveSchedule
 from paddock.rec.learner import FLUSH, Learner, Source, SourceBatch
 from paddock.rec.report import TrainingReport
 from paddock.rec.settings import TrainingRun
@@ -29,7 +29,7 @@ def train(
     group: WorkerGroup,
     report: TrainingReport,
     due: SaveSchedule,
-    keeper: CheckpointWriter | None,
+    keeper: DiskCheckpoints | None,
     events: Events | None = None,
     position: WorkerOffset | None = None,
 ) -> Mapping[str, float]:

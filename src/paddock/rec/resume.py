@@ -121,39 +121,6 @@ def _told(names: Iterable[str]) -> set[str]:
     return {name for name in names if not name.startswith("rec.") and not name.endswith(READY)}
 
 
-def check_state(
-    where: str,
-    there: Mapping[str, tuple[int, ...]],
-    here: Mapping[str, tuple[int, ...]],
-    missing: str = "fail",
-) -> None:
-    """Raises UsageError with every parameter in which a saved model is not this one.
-
-    there, here: the shape of each. missing: what of this model is not there fails, or else begins
-    as it is (init) or with zeros (zero); what only the saved model has is then left.
-
-    >>> check_state("m", {"fc.weight": (3, 4), "x": (1,)}, {"fc.weight": (4, 4)}, "init")
-    Traceback (most recent call last):
-    ...
-    paddock.errors.UsageError: 'fc.weight' of m is of shape (3, 4), of this model (4, 4) \
-(hint: is this the model that was trained?)
-    """
-    hint = "is this the model that was trained?"
-    problems = [
-        Problem(f"{name!r} of {where} is of shape {there[name]}, of this model {shape}", hint)
-        for name, shape in here.items()
-        if there.get(name, shape) != shape
-    ]
-    if missing == "fail":
-        told = "warm_start_missing: init or zero goes on without; " + hint
-        problems += [Problem(f"{where} has no {n!r}", told) for n in here if n not in there]
-        problems += [
-            Problem(f"this model has no {n!r}, {where} has", hint) for n in there if n not in here
-        ]
-    if problems:
-        raise UsageError.of(problems)
-
-
 class RunStart:
     """The start of a run for one of its workers.
 

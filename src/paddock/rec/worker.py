@@ -21,14 +21,7 @@ import numpy as np
 from paddock import ps
 from paddock.errors import EXIT_SIGNAL_BASE, PaddockError, UsageError, problem_text
 from paddock.rec import checkpoints, loop
-from paddock.rec.checkpoints import (
-    CheckpointWriter,
-    DiskCheckpoints,
-    PassCheckpoints,
-    PassSaveSchedule,
-    ServerCheckpoints,
-    with_epochs,
-)
+from paddock.rec.checkpoints import DiskCheckpoints, ServerCheckpoints, with_epochs
 from paddock.rec.config.resolve import resolve
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
@@ -45,7 +38,7 @@ from paddock.rec.resume import RunStart, is_of_servers, load
 from paddock.rec.run import take_over
 from paddock.rec.settings import ModelKind, Reading, Recipe, Task, TrainingRun
 from paddock.rec.sources import LeasedSource, PassSource, ReshardedSource, best, examples
-from paddock.rec.worker_group import NEVER, PsWorkers, SingleWorker, WorkerGroup
+from paddock.rec.worker_group import NEVER, PsWorkers, WorkerGroup
 
 SERVERS, WORKERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINERS_NUM"
 ATTEMPTS = ("PADDOCK_ATTEMPT", "PADDOCK_JOB_ATTEMPT")  # the launcher's; an operator's
@@ -159,7 +152,7 @@ def join_group(run: TrainingRun, number: int) -> Iterator[WorkerGroup]:
             yield PsWorkers(client, run=number, geo_step=run.strategy.geo_step)
         return
     if workers == 1:
-        yield SingleWorker()
+        yield WorkerGroup()
         return
     from paddock.rec.bundled.learner import framework_of
 
@@ -188,13 +181,12 @@ def _train(
 ) -> Mapping[str, float]:
     if run.reading is None:
         raise UsageError(f"run {run.name!r} has no training data", hint="runner.train_data_dir")
-    due = checkpoints.SaveSchedule(run.saving, time.monotonic)
+    due = checkpoints.SaveSchedule(run.saving, time.monotonic, online)
     source: Source
     if online is None:
         source = source_of(run.reading, run, opened, group, report)
         report.expected = examples(run.reading) // group.workers
     else:
-        due = PassSaveSchedule(run.saving, time.monotonic, online)
         source = PassSource(
             online,
             run.reading,
@@ -215,26 +207,19 @@ def _train(
         )
     if online is not None and (position is None or position["epoch"] < online.numbers[0]):
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
-    keeper: CheckpointWriter | None = None
-    if isinstance(group, SingleWorker):
-        keeper = (
-            DiskCheckpoints(run, opened.learner, group.positions) if group.worker == 0 else None
-        )
-    elif group.worker == 0:
-        keeper = ServerCheckpoints(run, opened.learner, group)
-        directory = run.saving.directory
+    keeper: DiskCheckpoints | None = None
+    if group.worker == 0 and isinstance(group, PsWorkers):
+        keeper = ServerCheckpoints(run, opened.learner, group, online)
         # Known now, not after an epoch.
-        client = group.client
-        apart = client.check_save(directory) if client is not None and directory else []
-        if apart:
+        if where and (apart := group.client.check_save(where)):
             servers = ", ".join(map(str, apart))
             report.line(
-                f"servers that do not see {directory}: {servers}; this worker fetches their parts "
+                f"servers that do not see {where}: {servers}; this worker fetches their parts "
                 "of a checkpoint"
             )
-        if online is not None and client is not None:
-            keeper = PassCheckpoints(online, run.saving, group, client, keeper)
-    results = run.saving.directory or run.saving.export_directory
+    elif group.worker == 0:
+        keeper = DiskCheckpoints(run, opened.learner, group.positions)
+    results = where or run.saving.export_directory
     where, curves = results or run.event_directory, None
     if where is not None and group.worker == 0:
         step = 0 if position is None else position["step"]

@@ -1,6 +1,6 @@
 """A worker group begins, ends an epoch, adds up metrics and knows where each worker is.
 
-Without servers there is one worker and nothing to agree on (`SingleWorker`). With servers
+Without servers there is one worker and nothing to agree on (`WorkerGroup` itself). With servers
 (`PsWorkers`) all goes through them: no port, no process more.
 
 **The end of an epoch in sync.** Workers have different numbers of batches, and a step waits for
@@ -24,7 +24,7 @@ divides by all workers, so an example of the last steps weighs as much as any ot
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,43 +46,46 @@ def beginning(epoch: int, step: int) -> WorkerOffset:
     return {"epoch": epoch, "step": step, "at": None, "batches": 0, "examples": 0}
 
 
-class WorkerGroup(Protocol):
-    """The workers of a run."""
+class WorkerGroup:
+    """The workers of a run; by itself a worker alone, without servers, who agrees with nobody.
 
-    worker: int
-    workers: int
+    client: of the job's servers; None without. tables: those that the model trains on, called as a
+    client is; None: its own. servers: how many there are.
+    """
 
-    @property
-    def client(self) -> ps.Client | None:
-        """The client of the job's servers; None without."""
-
-    @property
-    def tables(self) -> Any:
-        """The tables that the model trains on, called as a client is; None: its own."""
+    worker: int = 0
+    workers: int = 1
+    servers: int = 0
+    client: ps.Client | None = None
+    tables: Any = None
 
     @property
     def rank(self) -> WorkerRank:
         """The number of this worker, and of all."""
+        return WorkerRank(self.worker, self.workers, self.servers)
 
     def is_over(self) -> bool:
         """True if an earlier incarnation of this worker has finished the run."""
+        return False
 
     def finish(self) -> None:
         """This worker is through with the run."""
 
     def prepare(self, load: Callable[[], int | None]) -> None:
-        """Before the model is opened one worker loads a checkpoint into the servers, if at all,
-        and says how many epochs are over; None: it resumes none. Not where an earlier life did.
+        """Before the model is opened one worker loads a checkpoint into the servers, if at all, and
+        says how many epochs are over; None: it resumes none. Not where an earlier incarnation did.
         """
 
     def has_resumed(self) -> bool:
-        """True if worker 0 has loaded a checkpoint of this run, to go on from it."""
+        """True if worker 0 has loaded a checkpoint of this run into the servers, to go on from."""
+        return False
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
         """The offset at which this worker goes on; None: the beginning.
 
         It is that of `choose`, or of an earlier incarnation that has begun.
         """
+        return choose()
 
     def before_step(self, position: WorkerOffset) -> None:
         """The batch that is about to be trained ends at `position`."""
@@ -92,107 +95,48 @@ class WorkerGroup(Protocol):
 
     def is_even(self, position: WorkerOffset) -> bool:
         """True if a checkpoint may be made here: all that was learned is with the servers."""
-
-    def end_epoch(self, position: WorkerOffset) -> None:
-        """Wait until all have trained their batches of the epoch."""
-
-    def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum over all workers; all call with the same kind and rising numbers.
-
-        counts: (n,) float64, as the result.
-        """
-
-    def meet(self, kind: str, number: int) -> None:
-        """Wait for all; they come with the same kind and rising numbers, from 0."""
-
-    def save(self, directory: str, keep: int, mode: str = "full") -> str:
-        """The servers write a checkpoint; its name."""
-
-
-class SingleWorker:
-    """A worker alone, without servers."""
-
-    worker: int = 0
-    workers: int = 1
-    client: ps.Client | None = None
-    tables: Any = None
-
-    @property
-    def rank(self) -> WorkerRank:
-        """Without servers."""
-        return WorkerRank(self.worker, self.workers)
-
-    def is_over(self) -> bool:
-        """A single worker has no earlier incarnation."""
-        return False
-
-    def finish(self) -> None:
-        """A single worker tells no other."""
-
-    def prepare(self, load: Callable[[], int | None]) -> None:
-        """A single worker shares nothing."""
-
-    def has_resumed(self) -> bool:
-        """A single worker loads for itself."""
-        return False
-
-    def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
-        """A single worker has no earlier incarnation."""
-        return choose()
-
-    def before_step(self, position: WorkerOffset) -> None:
-        """A single worker tells no other."""
-
-    def after_step(self, position: WorkerOffset) -> None:
-        """A single worker tells no other."""
-
-    def is_even(self, position: WorkerOffset) -> bool:
-        """Always."""
         return True
 
     def end_epoch(self, position: WorkerOffset) -> None:
-        """A single worker waits for no other."""
+        """Wait until all have trained their batches of the epoch."""
 
     def positions(self, position: WorkerOffset) -> dict[str, WorkerOffset]:
         """Offsets of all workers, by number, as a checkpoint of servers has them."""
         return {"0": {**position, "workers": 1}}
 
     def total(self, kind: str, number: int, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """This worker's own counts, (n,) float64."""
+        """The sum over all workers; all call with the same kind and rising numbers.
+
+        counts: (n,) float64, as the result.
+        """
         return counts
 
     def meet(self, kind: str, number: int) -> None:
-        """A single worker waits for no other."""
-
-    def save(self, directory: str, keep: int, mode: str = "full") -> str:
-        """There are no servers."""
-        raise AssertionError("a worker alone writes its model itself")
+        """Wait for all; they come with the same kind and rising numbers, from 0."""
 
 
-class PsWorkers:
+class PsWorkers(WorkerGroup):
     """Workers of a job with parameter servers.
 
     run: which of the recipe's, from 0. geo_step: batches between exchanges; the client itself is
     made with one that never comes.
     """
 
+    client: ps.Client
+
     def __init__(self, client: ps.Client, *, run: int = 0, geo_step: int = 1) -> None:
-        self.client, self.run, self.geo_step = client, run, geo_step
+        self.client = self.tables = client
+        self.run, self.geo_step = run, geo_step
         self.worker, self.workers = client.place.trainer, client.place.trainers
         self.is_sync = client.strategy.name == "sync"
         self.is_geo = client.strategy.name == "geo"
         self._noted: WorkerOffset | None = None
         self._noted_at = -1  # the step of sync
         self._open: WorkerOffset | None = None  # in geo, not exchanged yet
-        self.rank = WorkerRank(self.worker, self.workers, len(client.place.endpoints))
+        self.servers = len(client.place.endpoints)
         if self.is_sync:
             sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
             client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
-
-    @property
-    def tables(self) -> ps.Client:
-        """The tables of the servers."""
-        return self.client
 
     # ----------------------------------------------------------------------------------- start
 

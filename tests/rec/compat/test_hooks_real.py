@@ -19,7 +19,7 @@ from paddock.rec.learner import WorkerRank
 from paddock.rec.loader import LoadedModel
 from paddock.rec.report import TrainingReport
 from paddock.rec.settings import ModelKind, Reading, Saving, Task, TrainingRun
-from paddock.rec.worker_group import SingleWorker
+from paddock.rec.worker_group import WorkerGroup
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Paddle 3.3 warns of a missing ccache when imported.
@@ -101,7 +101,7 @@ def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[LoadedMo
     report = TrainingReport(io.StringIO(), 100, lambda: 0.0)
     due = SaveSchedule(Saving(), lambda: 0.0)
     source = opened.source(run.reading)
-    return opened, loop.train(run, opened.learner, source, SingleWorker(), report, due, None)
+    return opened, loop.train(run, opened.learner, source, WorkerGroup(), report, due, None)
 
 
 def test_a_model_of_old_hooks_learns_alone(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_model_of_old_hooks_learns_alone(tmp_path: Path) -> None:
     found = loop.evaluate(
         opened.learner,
         opened.source(run),
-        SingleWorker(),
+        WorkerGroup(),
         TrainingReport(io.StringIO(), 1, lambda: 0.0),
         "x",
         0,
