@@ -12,6 +12,7 @@ import pytest
 
 from paddock.ps import Client
 from paddock.ps.replication import follower
+from paddock.ps.replication.pair import Pair
 from paddock.ps.replication.witness import serve_witness
 from paddock.ps.server import recovery
 from paddock.ps.server.main import make_server
@@ -63,9 +64,9 @@ class Two:
         """End one of the two in an orderly way."""
         server = self.servers.pop(index)
         server.stop()
-        assert server.engine.log is not None and server.pair is not None
+        assert server.engine.log is not None and isinstance(server.replication, Pair)
         server.engine.log.close()
-        server.pair.file.close()
+        server.replication.file.close()
 
     def digest(self, index: int) -> dict[str, int]:
         """The digests of the tables of one of the two."""
@@ -82,9 +83,9 @@ class Two:
         return self.servers[index].role == "primary"
 
     def _member(self, index: int) -> dict[str, object]:
-        pair = self.servers[index].pair
-        assert pair is not None
-        return pair.describe()
+        facts = self.servers[index].replication.describe()
+        assert facts is not None
+        return facts
 
 
 @contextmanager

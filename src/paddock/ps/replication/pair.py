@@ -79,6 +79,8 @@ class Pair:
     serves_alone: no replica is ever in sync (--ack is not replica), so no lease is needed.
     """
 
+    is_replicated = True
+
     def __init__(self, server: Server, file: MemberFile) -> None:
         engine, store, options = server.engine, server.store, server.options
         assert engine.log is not None and server.snapshots is not None
@@ -113,9 +115,6 @@ class Pair:
         self.follower = Follower(
             self, self.snapshots, file, place=(store.server, store.servers), adopt=self._adopt
         )
-        self.snapshots.keep_from = self.keep_from
-        engine.may_write, engine.appended = self.may_write, self.appended
-        engine.replicated = self.replicated
 
     def start(self) -> None:
         """Begin to ask the witness, and to follow whom it names."""
@@ -142,6 +141,11 @@ class Pair:
         return self._stopped.is_set()
 
     # ------------------------------------------------------------------------- what it may do
+
+    @property
+    def epoch(self) -> int:
+        """The number of the primary's term, from 1."""
+        return self.member.epoch
 
     def may_serve(self) -> bool:
         """True when the server is to answer reads."""
@@ -196,10 +200,14 @@ class Pair:
                     raise ConnectionClosed("the server is ending")
                 self._changed.wait(LOOK_SECONDS)
 
-    def keep_from(self) -> int:
-        """The records from this lsn on must stay in the log."""
+    def high_watermark(self, lsn: int) -> int:
+        """The newest record up to `lsn` that no failover can take back."""
+        return min(lsn, self.member.high_watermark)
+
+    def keep_from(self, lsn: int) -> int:
+        """The records from this lsn on must stay in the log, when snapshots need those of `lsn`."""
         with self._changed:
-            return 1 + min([self.member.keep_from, *self.feeding.values()])
+            return min(lsn, 1 + min([self.member.keep_from, *self.feeding.values()]))
 
     def describe(self) -> dict[str, Any]:
         """Facts for `paddock ps status`."""

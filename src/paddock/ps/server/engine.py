@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.group.messages import Output
+from paddock.ps.replication.replication import NotReplicated, Replication
 from paddock.ps.server import checks
 from paddock.ps.server.bodies import Body
 from paddock.ps.server.store import Store
@@ -64,13 +65,7 @@ class Engine:
         self.ack = ack
         self.clock = clock
         self.lsn = log.last if log is not None else 0
-        # A server of a pair (pair.py). may_write: the epoch in which this server takes writes;
-        # raises RequestError while it is not the primary. appended: after each record, `order`
-        # held. replicated: waits until a record of an epoch is safe; raises RequestError when it
-        # is not to be.
-        self.may_write: Callable[[], int] | None = None
-        self.appended: Callable[[], None] | None = None
-        self.replicated: Callable[[int, int], None] | None = None
+        self.replication: Replication = NotReplicated()
         self.order = threading.Lock()
         self.broken = ""  # why the server must end
 
@@ -78,7 +73,7 @@ class Engine:
         """Carry out a frame once. Raises RequestError when it is not: then nothing has changed."""
         self.check_whole()
         header = header._replace(stamp=self.clock())
-        epoch = self._epoch()
+        epoch = self.replication.may_write()
         locks = self.store.locks(header)
         with ExitStack() as rows, ExitStack() as writes:
             for lock in locks:
@@ -86,7 +81,7 @@ class Engine:
             try:
                 written = self._log(header, body, epoch)
             except PaddockError:
-                self._epoch()  # The judgement of one that was primary is none.
+                self.replication.may_write()  # The judgement of one that was primary is none.
                 raise
             if not isinstance(written, WriteResult):
                 for lock in locks:
@@ -103,9 +98,6 @@ class Engine:
         ending."""
         if self.broken:
             raise ConnectionClosed(self.broken)
-
-    def _epoch(self) -> int:
-        return 0 if self.may_write is None else self.may_write()
 
     @contextmanager
     def holding(self, header: Header) -> Iterator[None]:
@@ -124,7 +116,7 @@ class Engine:
             return WriteResult(REPEATED, None, [])
         checks.check(self.store, header, body)
         with self.order:
-            if self._epoch() != epoch:
+            if self.replication.may_write() != epoch:
                 raise RequestError("not-primary", "another server was the primary meanwhile")
             # What takes no table's lock (a skipped number, a new incarnation, a table with this
             # name) may have come between.
@@ -136,8 +128,7 @@ class Engine:
                 return WriteResult(REPEATED, self.store.answer(header, body), [])
             lsn = self.append(header, body)
             with self._logged(header):
-                if self.appended is not None:
-                    self.appended()
+                self.replication.appended()
                 lr, outputs = self.store.apply_meta(lsn, header, body)
         return Logged(lsn, header, body, lr, outputs)
 
@@ -196,12 +187,12 @@ class Engine:
         """Wait until the record is as safe as --ack says."""
         if self.ack == "disk" and self.log is not None:
             self.log.wait_durable(lsn)
-        elif self.ack == "replica" and self.replicated is not None:
-            self.replicated(lsn, epoch)
+        elif self.ack == "replica":
+            self.replication.replicated(lsn, epoch)
 
     def make_durable(self) -> None:
         """Wait until every record so far is on the disk, and where a replica counts, with it."""
-        lsn, epoch = self.newest_lsn(), self._epoch()
+        lsn, epoch = self.newest_lsn(), self.replication.may_write()
         if self.log is not None:
             self.log.wait_durable(lsn)
         self._wait_acked(lsn, epoch)

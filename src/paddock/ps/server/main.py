@@ -189,7 +189,7 @@ def finish(server: Server) -> None:
     server.stop()
     engine = server.engine
     if engine.log is not None:
-        if server.is_finished and server.pair is None and not engine.broken:
+        if server.is_finished and not engine.replication.is_replicated and not engine.broken:
             _leave_tables(server)
         engine.log.close()
     if server.file is not None:
@@ -244,7 +244,7 @@ def make_server(
         services=services,
     )
     if file is not None and options.witness:
-        server.pair = Pair(server, file)
+        engine.replication = Pair(server, file)
     elif file is not None:
         file.open(
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True

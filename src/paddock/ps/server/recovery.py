@@ -146,8 +146,6 @@ class Snapshots:
         self._floor = engine.log.nbytes if engine.log is not None else 0
         # Held while snapshots are written or removed, and the log is cut.
         self.lock = threading.Lock()
-        # Of a server of a pair: the records from this lsn on stay, whatever snapshots there are.
-        self.keep_from: Callable[[], int] | None = None
         self._is_asked = False
 
     def is_due(self) -> bool:
@@ -201,7 +199,6 @@ class Snapshots:
                 )
             finally:
                 cut.end()
-            floor = log_floor(self.directory)
-            log.cut(floor if self.keep_from is None else min(floor, self.keep_from()))
+            log.cut(self.engine.replication.keep_from(log_floor(self.directory)))
             self._floor = log.nbytes
             return cut.lsn

@@ -32,14 +32,14 @@ from paddock.ps.server.tables import ServerSparseTable
 from paddock.ps.shards.migrator import MOVES, ShardMigrator
 from paddock.ps.spec import to_json
 from paddock.ps.storage.spool import Spool
-from paddock.ps.stream import ConnectionClosed, FrameStream, enlarge, keep_alive, os_reason
+from paddock.ps.stream import ConnectionClosed, enlarge, keep_alive, os_reason
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.handshake import Hello, Welcome, proof_of
 
 if TYPE_CHECKING:
     from paddock.ps.replication.log_identity import MemberFile
-    from paddock.ps.replication.pair import Pair
+    from paddock.ps.replication.replication import Replication
 
 Part = TypeVar("Part")
 BACKLOG = 512
@@ -93,7 +93,6 @@ class Server:
             self.coordinator = GroupCoordinator(engine, rules, say)
         self.services = Services(self, services)
         self.snapshots = snapshots
-        self.pair: Pair | None = None
         self.migrator = ShardMigrator(self)
         self.witness = witness
         self.file = file
@@ -121,12 +120,12 @@ class Server:
     @property
     def role(self) -> str:
         """primary when it serves, else replica."""
-        return "primary" if self.pair is None or self.pair.may_serve() else "replica"
+        return "primary" if self.replication.may_serve() else "replica"
 
     @property
-    def epoch(self) -> int:
-        """Counts the primaries of a pair."""
-        return 1 if self.pair is None else self.pair.member.epoch
+    def replication(self) -> Replication:
+        """The pair that this server is one of, if any."""
+        return self.engine.replication
 
     # ---------------------------------------------------------------------------------- listening
 
@@ -175,8 +174,7 @@ class Server:
             threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         if self.coordinator is not None:
             threading.Thread(target=self._tick, daemon=True).start()
-        if self.pair is not None:
-            self.pair.start()
+        self.replication.start()
         self.migrator.start()
 
     def _tick(self) -> None:
@@ -300,8 +298,7 @@ class Server:
 
     def stop(self) -> None:
         """Accept nothing more and end every connection; what was acknowledged stays."""
-        if self.pair is not None:
-            self.pair.stop()
+        self.replication.stop()
         self._stopped.set()
         self.migrator.stop()
         for listener in self._listeners:
@@ -337,7 +334,7 @@ class Server:
             self.store.server,
             self.store.servers,
             self.server_id,
-            self.epoch,
+            self.replication.epoch,
             self.role,
             self._unix_name,
             challenge,
@@ -362,18 +359,8 @@ class Server:
         """Raises RequestError on a replica, and on a primary whose lease has run out;
         ConnectionClosed on a server that is ending, whose rows may be changed in part."""
         self.engine.check_whole()
-        if self.pair is not None and not self.pair.may_serve():
-            raise self.pair.refusal()
-
-    def version(self) -> int:
-        """The newest record that no failover can take back."""
-        lsn = self.engine.lsn
-        return lsn if self.pair is None else min(lsn, self.pair.member.high_watermark)
-
-    def feed(self, stream: FrameStream, header: Header, body: memoryview) -> None:
-        """Feed a replica until its connection ends. Raises RequestError."""
-        hint = "start it with --witness HOST:PORT"
-        self._part(self.pair, "has no replica", hint).feed(stream, header, body)
+        if not self.replication.may_serve():
+            raise self.replication.refusal()
 
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
@@ -385,8 +372,8 @@ class Server:
             "servers": self.store.servers,
             "job": self.options.job,
             "role": self.role,
-            "pair": None if self.pair is None else self.pair.describe(),
-            "epoch": self.epoch,
+            "pair": self.replication.describe(),
+            "epoch": self.replication.epoch,
             "server_id": self.server_id,
             "ack": self.engine.ack,
             "lsn": self.engine.lsn,
@@ -440,7 +427,9 @@ class Server:
             return checks.check_save(self.store, order, self.spool)
         if what == "check load":
             # A replica reads the checkpoint, too: in a pair both must see it.
-            return checks.check_ordered(self.store, order, None if self.pair else self.spool)
+            return checks.check_ordered(
+                self.store, order, None if self.replication.is_replicated else self.spool
+            )
         if what == "forget":
             self.spool.forget(order.get("files"))
             return {}
@@ -469,7 +458,11 @@ class Server:
                 raise no_snapshot_view()
             server = int(self.server_id, 16)
             return self._save.write(
-                order, self.spool, index=self.store.server, server=server, epoch=self.epoch
+                order,
+                self.spool,
+                index=self.store.server,
+                server=server,
+                epoch=self.replication.epoch,
             )
 
     def group(self) -> GroupCoordinator:

@@ -332,7 +332,7 @@ class Session:
         dim = held.spec.dim
         self.pulls += 1
         with held.lock:
-            version = self.server.version()
+            version = self.server.replication.high_watermark(self.server.engine.lsn)
             keys = held.table.changed_since(header.step)
         most = BODY_MAX // (8 + 4 * dim)
         for start in range(0, max(1, len(keys)), most):
@@ -352,7 +352,7 @@ class Session:
 
     def _follow(self, header: Header, body: memoryview) -> None:
         """A replica: this connection is its own from here on."""
-        self.server.feed(self.stream, header, body)
+        self.server.replication.feed(self.stream, header, body)
         raise ConnectionClosed("the replica has gone, or this server is not its primary")
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
