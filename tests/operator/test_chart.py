@@ -14,7 +14,7 @@ import yaml
 
 from paddock import __version__
 from paddock.operator.decision import SCHEDULERS
-from paddock.operator.manifests.install import REPLICAS_MAX, REPOSITORY, RESOURCES
+from paddock.operator.manifests.install import REPLICAS_MAX, REPOSITORY, Install, objects
 from paddock.operator.names import LEASE
 from paddock.operator.options import read_options
 
@@ -117,7 +117,8 @@ def test_the_schema_has_the_operators_limits() -> None:
     limits = json.loads((CHART / "values.schema.json").read_text("utf-8"))["properties"]
     assert tuple(limits["scheduling"]["enum"]) == SCHEDULERS
     assert limits["replicas"]["maximum"] == REPLICAS_MAX
-    assert values()["resources"] == RESOURCES
+    template: Any = objects(Install())[-1]["spec"]
+    assert values()["resources"] == template["template"]["spec"]["containers"][0]["resources"]
     assert values()["image"]["repository"] == REPOSITORY
 
 

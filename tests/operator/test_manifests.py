@@ -16,10 +16,20 @@ from reference_pages.paddlejob import reference_text
 
 from paddock import __version__
 from paddock.errors import UsageError
+from paddock.kube.client import PADDLE_JOBS
 from paddock.operator.manifests.__main__ import files, main
 from paddock.operator.manifests.crd import crd_text
-from paddock.operator.manifests.install import Install, manifests_text
-from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW
+from paddock.operator.manifests.install import (
+    DEPLOYMENT,
+    GANGS,
+    LABELS,
+    RESTRICTED,
+    SELECTOR,
+    Install,
+    manifests_text,
+    template,
+)
+from paddock.operator.names import LEASE, NAMESPACE
 from paddock.operator.options import read_options
 from paddock.operator.schema import rows
 from paddock.watch.metrics import METRICS as RUN_METRICS
@@ -125,14 +135,32 @@ def test_no_image_is_somebody_elses() -> None:
             assert host == "localhost" or "." in host or "{{" in image, f"{path}: {image}"
 
 
-@pytest.mark.parametrize("grants", [MANAGER, LEADER, VIEW, EDIT, *GANGS.values()])
-def test_no_right_is_given_too_many(grants: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("role", ["manager", "leader", "view", "edit", *GANGS])
+def test_no_right_is_given_too_many(role: str) -> None:
     """The old operator could run commands in every pod of the cluster."""
-    for group, resources, verbs, _ in grants:
-        for word in (group, *resources, *verbs):
+    for rule in template()["rules"][role]:
+        resources, verbs = rule["resources"], rule["verbs"]
+        for word in (*rule["apiGroups"], *resources, *verbs):
             assert "*" not in word
         assert not set(resources) & {"secrets", "nodes", "pods/exec", "pods/attach", "pods/log"}
         assert not set(verbs) & {"escalate", "bind", "impersonate"}
+
+
+def test_the_operators_names_in_its_objects_are_those_of_the_code() -> None:
+    """They stand in a file of YAML, where no constant reaches."""
+    found = objects(manifests_text(Install(metrics_from=("monitoring",)), has_monitor=True))
+    (lease,) = found[("Role", "paddle-leader-election-role")]["rules"][1]["resourceNames"]
+    assert (lease, template()["labels"]) == (LEASE, LABELS)
+    assert found[("Deployment", DEPLOYMENT)]["spec"]["selector"]["matchLabels"] == SELECTOR
+    assert found[("Namespace", NAMESPACE)]["metadata"]["labels"] == LABELS | {
+        RESTRICTED: "restricted"
+    }
+    for (kind, _), one in found.items():
+        assert one["metadata"]["labels"].items() >= LABELS.items(), kind
+        if kind in ("Role", "ClusterRole"):
+            assert {group for rule in one["rules"] for group in rule["apiGroups"]} <= {
+                "", "events.k8s.io", "coordination.k8s.io", PADDLE_JOBS.group,
+            }  # fmt: skip
 
 
 def test_the_operator_is_within_the_restricted_standard() -> None:
@@ -203,8 +231,7 @@ def test_pod_groups_are_only_for_the_gang_schedulers_that_are_named(
     served: tuple[str, ...],
 ) -> None:
     """A right to what the cluster does not have is one that nobody watches."""
-    groups = [g for g, resources, _, _ in MANAGER if "podgroups" in resources]
-    assert groups == []
+    assert "podgroups" not in str(template()["rules"]["manager"])
     assert "podgroups" not in manifests_text(Install())
     text = manifests_text(Install(scheduling="volcano", watch_namespaces=served))
     assert "scheduling.volcano.sh" in text

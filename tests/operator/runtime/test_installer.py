@@ -22,7 +22,6 @@ from paddock.kube.client import (
     KubeError,
 )
 from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
-from paddock.operator.manifests.permissions import POLICY
 from paddock.operator.names import LEASE
 from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, POLICIES
 from paddock.operator.runtime.installer import Installer, InstallError
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 POD = f"{DEPLOYMENT}-5d8f-0"
 CRD = "paddlejobs.batch.paddlepaddle.org"
+POLICY = "paddle-manager-policy"
 
 
 class Cluster:

@@ -2,8 +2,8 @@
 
 ``python -m paddock.operator.manifests --write deploy`` writes them; a test compares them.
 
+operator.yaml  every object but the definition: RBAC rules, admission policy, Deployment
 crd            the definition, from the tables of schema.py and rules.py
-install        namespace, Deployment, Service, bindings
-permissions    RBAC rules of the operator and of users, admission policy of its account
+install        the objects of operator.yaml as one installation has them
 __main__       every generated file of deploy/, and the command that writes them
 """

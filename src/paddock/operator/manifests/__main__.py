@@ -9,24 +9,13 @@ from typing import TYPE_CHECKING
 from paddock.errors import EXIT_USAGE
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
 from paddock.operator.manifests.install import (
+    GANGS,
     REPOSITORY,
     Install,
-    gang_rights,
+    group_of,
     manifests_text,
-    metrics_policy,
-    operator_policy,
-    service_monitor,
+    template,
 )
-from paddock.operator.manifests.permissions import (
-    EDIT,
-    GANGS,
-    LEADER,
-    MANAGER,
-    VIEW,
-    policy_rules,
-    rules,
-)
-from paddock.operator.names import NAMESPACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,24 +36,27 @@ METRICS_NOTE = """\
 
 def files() -> dict[str, str]:
     """Path below deploy/ -> content."""
+    install = Install(metrics_from=("monitoring",))
+    groups = {name: HEAD + to_yaml(*group_of(name, install)) for name in template()["objects"]}
+    monitored = HEAD + METRICS_NOTE + groups["networkpolicy"].removeprefix(HEAD)
+    rules = template()["objects"]["policy"][0]["spec"].copy()
+    del rules["matchConditions"]  # the chart's account has another name
     return {
         "v1/crd.yaml": crd_text(),
         "v1/operator.yaml": manifests_text(Install(has_policy=False)),
         # A file of its own: servers before 1.30 do not know the kind.
-        "v1/policy.yaml": HEAD + to_yaml(*operator_policy(NAMESPACE)),
+        "v1/policy.yaml": groups["policy"],
         "v1beta1/crd.yaml": crd_text("v1beta1"),
         # No ending: kubectl apply -f deploy/v1/ would take a kustomization.yaml for an object.
         "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml", "policy.yaml"),
         "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,
-        **{f"gangs/{name}.yaml": HEAD + to_yaml(*gang_rights(Install(), name)) for name in GANGS},
-        "prometheus/networkpolicy.yaml": HEAD
-        + METRICS_NOTE
-        + to_yaml(metrics_policy(NAMESPACE, ("monitoring",))),
-        "prometheus/servicemonitor.yaml": HEAD + to_yaml(service_monitor(NAMESPACE)),
+        **{f"gangs/{name}.yaml": groups[name] for name in GANGS},
+        "prometheus/networkpolicy.yaml": monitored,
+        "prometheus/servicemonitor.yaml": groups["monitor"],
         # The rest of the chart is written by hand.
         f"{CHART}/files/crd.yaml": crd_text(),
-        f"{CHART}/files/rules.yaml": HEAD + to_yaml(_rules()),
-        f"{CHART}/files/policy.yaml": HEAD + to_yaml(policy_rules()),
+        f"{CHART}/files/rules.yaml": HEAD + to_yaml(template()["rules"]),
+        f"{CHART}/files/policy.yaml": HEAD + to_yaml(rules),
     }
 
 
@@ -75,12 +67,6 @@ def _kustomization(*resources: str) -> str:
         "resources": list(resources),
     }
     return HEAD + to_yaml(found)
-
-
-def _rules() -> Tree:
-    """The roles' rules, for the chart's templates."""
-    roles = {"manager": MANAGER, "leader": LEADER, "view": VIEW, "edit": EDIT, **GANGS}
-    return {name: rules(grants) for name, grants in roles.items()}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,14 +7,19 @@ whatever is removed first, nothing waits for it.
 
 from __future__ import annotations
 
+import copy
+import pkgutil
 import re
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import yaml
 
 from paddock import __version__
 from paddock.errors import Problem, UsageError
 from paddock.operator.decision import SCHEDULERS
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
-from paddock.operator.manifests.permissions import EDIT, GANGS, LEADER, MANAGER, VIEW, policy, rules
 from paddock.operator.names import NAMESPACE
 from paddock.operator.schema import LABEL, NAME_MAX
 
@@ -22,23 +27,17 @@ from paddock.operator.schema import LABEL, NAME_MAX
 # it: a node that lacks it says so instead.
 REPOSITORY = "localhost/paddock-operator"
 IMAGE = f"{REPOSITORY}:{__version__}"
-ACCOUNT = "paddle-manager-sa"
 DEPLOYMENT = "paddle-controller-manager"
-RBAC = "rbac.authorization.k8s.io/v1"
 REPLICAS_MAX = 9
-METRICS_PORT, HEALTH_PORT = 8080, 8081
-USER = 65532  # nobody's, as paddle-operator had it; a name would need /etc/passwd
-# The Deployment's selector cannot be changed later: it is still the old one.
 SELECTOR = {"control-plane": "controller-manager"}
 LABELS = {
     "app.kubernetes.io/name": "paddock-operator",
     "app.kubernetes.io/component": "operator",
     "app.kubernetes.io/part-of": "paddock",
 }
-# Source: https://kubernetes.io/docs/concepts/security/pod-security-admission/
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+RESTRICTED = "pod-security.kubernetes.io/enforce"
 OTHERS_TOO = ("default", "kube-system", "kube-public")
-RESOURCES: Tree = {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+GANGS = ("volcano", "coscheduling")  # groups of operator.yaml, with a right to PodGroups each
 V1_NOTE = """\
 # The image is yours to build: make operator-image LOAD=kind, or others (docs/guide/kubernetes.md).
 # kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
@@ -52,7 +51,7 @@ class Install:
 
     gangs: gang schedulers to whose PodGroups it has a right, that of scheduling apart.
     metrics_from: namespaces whose pods alone may connect to /metrics, () for all.
-    has_policy: with the admission policy of permissions.py, for Kubernetes 1.30 and newer.
+    has_policy: with the admission policy of its account, for Kubernetes 1.30 and newer.
     """
 
     namespace: str = NAMESPACE
@@ -74,7 +73,7 @@ def manifests_text(install: Install, *, has_crd: bool = False, has_monitor: bool
     """
     found = objects(checked(install))
     if has_monitor:
-        found.append(service_monitor(install.namespace))
+        found += group_of("monitor", install)
     head = crd_text() + "---\n" if has_crd else HEAD + V1_NOTE
     return head + to_yaml(*found)
 
@@ -87,203 +86,70 @@ def checked(install: Install) -> Install:
     return install
 
 
+@cache
+def template() -> Any:
+    """The content of operator.yaml. Not to be changed."""
+    return yaml.safe_load(pkgutil.get_data(__package__, "operator.yaml") or b"")
+
+
 def objects(install: Install) -> list[Tree]:
-    """Everything but the definition, in the order it is to be made."""
-    namespace, leader = install.namespace, "paddle-leader-election-role"
-    requested = {*install.gangs, install.scheduling}
-    manager = ("ClusterRole", "paddle-manager-role")
-    return [
-        _own_namespace(install),
-        _object("v1", "ServiceAccount", ACCOUNT, namespace),
-        {**_object(RBAC, *manager), "rules": rules(MANAGER)},
-        *_bindings(install, manager, "paddle-manager-rolebinding"),
-        *(found for name in GANGS if name in requested for found in gang_rights(install, name)),
-        {**_object(RBAC, "Role", leader, namespace), "rules": rules(LEADER)},
-        _binding("RoleBinding", f"{leader}binding", namespace, ("Role", leader), namespace),
-        *_user_roles(),
-        *(operator_policy(namespace) if install.has_policy else ()),
-        _metrics_service(namespace),
-        *([metrics_policy(namespace, install.metrics_from)] if install.metrics_from else ()),
-        _deployment(install),
-    ]
+    """Everything but the definition and the monitor, in the order it is to be made."""
+    left_out = {"monitor", *GANGS} - {*install.gangs, install.scheduling}
+    if not install.has_policy:
+        left_out.add("policy")
+    if not install.metrics_from:
+        left_out.add("networkpolicy")
+    groups = (name for name in template()["objects"] if name not in left_out)
+    return [made for name in groups for made in group_of(name, install)]
 
 
-def gang_rights(install: Install, scheduler: str) -> list[Tree]:
-    """The right to the PodGroups of a gang scheduler, where jobs are served."""
-    role = ("ClusterRole", f"paddle-manager-{scheduler}")
-    made = {**_object(RBAC, *role), "rules": rules(GANGS[scheduler])}
-    return [made, *_bindings(install, role, f"paddle-manager-{scheduler}")]
+def group_of(name: str, install: Install) -> list[Tree]:
+    """The objects of a group of operator.yaml, as this installation has them."""
+    return [made for one in template()["objects"][name] for made in _filled_in(one, install)]
 
 
-def operator_policy(namespace: str) -> list[Tree]:
-    """The admission policy that holds the operator's account to objects of PaddleJobs."""
-    return policy(f"system:serviceaccount:{namespace}:{ACCOUNT}", LABELS)
+def _filled_in(one: Tree, install: Install) -> list[Tree]:
+    """An object of operator.yaml with the installation's own values; a binding may become many."""
+    made: Any = copy.deepcopy(one)
+    kind, metadata, spec = made["kind"], made["metadata"], made.get("spec")
+    if "namespace" in metadata:
+        metadata["namespace"] = install.namespace
+    for subject in made.get("subjects", ()):
+        subject["namespace"] = install.namespace
+    if kind == "Namespace":
+        metadata["name"] = install.namespace
+        if install.namespace in (*OTHERS_TOO, *install.watch_namespaces):
+            del metadata["labels"][RESTRICTED]  # others use it, and it keeps its own rules
+    elif kind == "ClusterRoleBinding" and install.watch_namespaces:
+        made["kind"] = "RoleBinding"
+        name, labels = metadata["name"], metadata["labels"]
+        return [
+            {**made, "metadata": {"name": name, "namespace": served, "labels": labels}}
+            for served in install.watch_namespaces
+        ]
+    elif kind == "ValidatingAdmissionPolicy":
+        (whose,) = spec["matchConditions"]
+        whose["expression"] = whose["expression"].replace(NAMESPACE, install.namespace)
+    elif kind == "NetworkPolicy":
+        (source,) = spec["ingress"][0]["from"]
+        (of_name,) = source["namespaceSelector"]["matchExpressions"]
+        of_name["values"] = list(install.metrics_from)
+    elif kind == "Deployment":
+        spec["replicas"] = install.replicas
+        (container,) = spec["template"]["spec"]["containers"]
+        container["image"] = install.image
+        container["args"] += _more_arguments(install)
+    return [made]
 
 
-def metrics_policy(namespace: str, readers: tuple[str, ...]) -> Tree:
-    """A NetworkPolicy: /metrics for pods of these namespaces, the probes for everybody."""
-    name = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(readers)}
-    source = {"namespaceSelector": {"matchExpressions": [name]}}
-    ingress: list[Tree] = [
-        {"from": [source], "ports": [{"port": "metrics", "protocol": "TCP"}]},
-        {"ports": [{"port": "health", "protocol": "TCP"}]},
-    ]
-    found = _object("networking.k8s.io/v1", "NetworkPolicy", f"{DEPLOYMENT}-metrics", namespace)
-    selector = {"matchLabels": dict(SELECTOR)}
-    return {
-        **found,
-        "spec": {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": ingress},
+def _more_arguments(install: Install) -> list[str]:
+    """The words after those that every ``paddock operator run`` of a Deployment has."""
+    given = {
+        "scheduling": install.scheduling,
+        "namespace": ",".join(install.watch_namespaces),
+        "init-image": install.init_image,
     }
-
-
-def _bindings(install: Install, role: tuple[str, str], name: str) -> list[Tree]:
-    """A role for the operator, everywhere or in the served namespaces only."""
-    kind = "RoleBinding" if install.watch_namespaces else "ClusterRoleBinding"
-    return [
-        _binding(kind, name, served, role, install.namespace)
-        for served in install.watch_namespaces or ("",)
-    ]
-
-
-def _own_namespace(install: Install) -> Tree:
-    """The operator's namespace, restricted; one that others use keeps its own rules."""
-    found = _object("v1", "Namespace", install.namespace)
-    if install.namespace not in (*OTHERS_TOO, *install.watch_namespaces):
-        found["metadata"] = {"name": install.namespace, "labels": {**LABELS, **RESTRICTED}}
-    return found
-
-
-def _user_roles() -> list[Tree]:
-    """Roles that add PaddleJobs to the cluster's view, edit and admin."""
-    found = []
-    for name, grants, targets in (("view", VIEW, ("view",)), ("edit", EDIT, ("edit", "admin"))):
-        role = _object(RBAC, "ClusterRole", f"paddlejobs-{name}")
-        labels = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
-        role["metadata"] = {"name": f"paddlejobs-{name}", "labels": {**LABELS, **labels}}
-        found.append({**role, "rules": rules(grants)})
-    return found
-
-
-def _binding(
-    kind: str, name: str, namespace: str, role: tuple[str, str], account_namespace: str
-) -> Tree:
-    """A role for the operator. namespace: "" for a ClusterRoleBinding."""
-    return {
-        **_object(RBAC, kind, name, namespace),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role[0], "name": role[1]},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": account_namespace}],
-    }
-
-
-def _metrics_service(namespace: str) -> Tree:
-    """The Service by which Prometheus finds the metrics."""
-    ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
-    service = _object("v1", "Service", f"{DEPLOYMENT}-metrics", namespace)
-    return {**service, "spec": {"selector": dict(SELECTOR), "ports": ports}}
-
-
-def service_monitor(namespace: str) -> Tree:
-    """For Prometheus' operator (monitoring.coreos.com/v1)."""
-    monitor = _object("monitoring.coreos.com/v1", "ServiceMonitor", DEPLOYMENT, namespace)
-    spec = {"selector": {"matchLabels": dict(LABELS)}, "endpoints": [{"port": "metrics"}]}
-    return {**monitor, "spec": spec}
-
-
-def _deployment(install: Install) -> Tree:
-    """The operator itself, within the restricted pod security standard."""
-    pod: Tree = {
-        "serviceAccountName": ACCOUNT,
-        "terminationGracePeriodSeconds": 10,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [_container(install)],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}}],
-    }
-    template: Tree = {
-        "metadata": {
-            "labels": {**SELECTOR, **LABELS},
-            "annotations": {
-                "prometheus.io/scrape": "true",
-                "prometheus.io/port": str(METRICS_PORT),
-            },
-        },
-        "spec": pod,
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": DEPLOYMENT,
-            "namespace": install.namespace,
-            "labels": {**SELECTOR, **LABELS},
-        },
-        "spec": {
-            "replicas": install.replicas,
-            "selector": {"matchLabels": dict(SELECTOR)},
-            "template": template,
-        },
-    }
-
-
-def _arguments(install: Install) -> list[str]:
-    """The words after ``paddock operator run``."""
-    words = [
-        "--leader-elect",
-        f"--metrics-bind-address=:{METRICS_PORT}",
-        f"--health-probe-bind-address=:{HEALTH_PORT}",
-    ]
-    if install.scheduling:
-        words.append(f"--scheduling={install.scheduling}")
-    if install.watch_namespaces:
-        words.append(f"--namespace={','.join(install.watch_namespaces)}")
-    if install.init_image:
-        words.append(f"--init-image={install.init_image}")
-    return words
-
-
-def _container(install: Install) -> Tree:
-    return {
-        "name": "manager",
-        "image": install.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["paddock", "operator", "run"],
-        "args": _arguments(install),
-        "ports": [
-            {"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"},
-            {"name": "health", "containerPort": HEALTH_PORT, "protocol": "TCP"},
-        ],
-        "livenessProbe": _probe("/healthz", period_seconds=20),
-        "readinessProbe": _probe("/readyz", period_seconds=5),
-        "resources": RESOURCES,
-        # What it said last comes with its status: that is how an installation can name the error.
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
-    }
-
-
-def _probe(path: str, *, period_seconds: int) -> Tree:
-    return {
-        "httpGet": {"path": path, "port": "health"},
-        "periodSeconds": period_seconds,
-        "timeoutSeconds": 5,
-    }
-
-
-def _object(version: str, kind: str, name: str, namespace: str = "") -> Tree:
-    metadata: Tree = {"name": name}
-    if namespace:
-        metadata["namespace"] = namespace
-    metadata["labels"] = dict(LABELS)
-    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+    return [f"--{name}={text}" for name, text in given.items() if text]
 
 
 def _problems(install: Install) -> list[Problem]:

@@ -33,15 +33,14 @@ from paddock.kube.objects import Object
 from paddock.operator.manifests.crd import crd
 from paddock.operator.manifests.install import (
     DEPLOYMENT,
+    GANGS,
     LABELS,
     RESTRICTED,
     SELECTOR,
     Install,
+    group_of,
     objects,
-    operator_policy,
-    service_monitor,
 )
-from paddock.operator.manifests.permissions import GANGS
 from paddock.operator.names import LEASE
 from paddock.operator.outcome import waits_for
 from paddock.operator.rollout import (
@@ -111,12 +110,11 @@ class Installer:
         await self._find_served_kinds()
         found = objects(self._install)
         if has_monitor:
-            found.append(service_monitor(self._install.namespace))
-        definition: Manifest = crd()
+            found += group_of("monitor", self._install)
         await self._refuse_a_second()
         await self._refuse_a_release(found)
         has_jobs = await self._has_jobs()
-        await self._apply_all("definition", [definition])
+        await self._apply_all("definition", [crd()])
         await self._wait("definition", self._check_definition)
         namespace, *rest = found
         await self._apply_all("namespace", [_for_jobs(namespace) if has_jobs else namespace])
@@ -182,19 +180,18 @@ class Installer:
 
     async def _lift_policy(self) -> None:
         """Remove the policy of an earlier installation: somebody asked for none."""
-        found = reversed(operator_policy(self._install.namespace))
+        found = reversed(group_of("policy", self._install))
         if [one for one in found if await self._delete(one)]:
             self._report("policy of an earlier installation: removed")
 
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
-        namespace = objects(self._install)[0]
         # Whatever it was installed with.
         there = (self._install.namespace,)
-        all_of = replace(self._install, gangs=tuple(GANGS), metrics_from=there, has_policy=True)
-        rest = objects(all_of)[1:]
-        found = [*reversed(rest), service_monitor(self._install.namespace)]
+        all_of = replace(self._install, gangs=GANGS, metrics_from=there, has_policy=True)
+        namespace, *rest = objects(all_of)
         await self._refuse_a_release(rest)
+        found = [*reversed(rest), *group_of("monitor", self._install)]
         removed = [one for one in found if await self._delete(one)]
         removed += await self._take_back([])
         self._report(
@@ -384,19 +381,15 @@ class Installer:
     async def _keeps(self) -> str:
         """Why the namespace stays, "" when nobody else is in it."""
         namespace = self._install.namespace
-        if "labels" not in _metadata(objects(self._install)[0]) or not await self._is_ours():
+        meta = (await self._found(KINDS["Namespace"], "", namespace)).metadata
+        name = "app.kubernetes.io/name"
+        if meta.name and meta.label(name) != LABELS[name]:
             return "it was not made by this"
         if await self._has_jobs():
             return "there are jobs in it"
         found = await self._client.page(PODS, Query(namespace))
         others = [pod for pod in found.items if not _is_operator(pod)]
         return f"there are other pods in it ({others[0].metadata.name})" if others else ""
-
-    async def _is_ours(self) -> bool:
-        """Or is not there."""
-        name = "app.kubernetes.io/name"
-        meta = (await self._found(KINDS["Namespace"], "", self._install.namespace)).metadata
-        return not meta.name or meta.label(name) == LABELS[name]
 
 
 def _is_operator(pod: Pod) -> bool:
@@ -436,7 +429,7 @@ def run(
 def _for_jobs(namespace: Manifest) -> Manifest:
     """The namespace without the label that would refuse people's pods."""
     metadata = _metadata(namespace)
-    labels = {k: v for k, v in metadata["labels"].items() if k not in RESTRICTED}
+    labels = {k: v for k, v in metadata["labels"].items() if k != RESTRICTED}
     return {**namespace, "metadata": {**metadata, "labels": labels}}
 
 
