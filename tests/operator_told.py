@@ -48,7 +48,7 @@ def shown_status(look: Look) -> list[str]:
     was = old.get("message") or old.get("reason")
     if because and because != was:
         lines.append(f"because: {because}")
-    before = {c.type: (str(c.status), c.reason) for c in read_status(old).conditions}
+    before = {type_: (str(c.status), c.reason) for type_, c in read_status(old).conditions.items()}
     conditions = [
         f"{c['type']}={c['status']} {c['reason']}"
         for c in new.get("conditions", ())

@@ -21,7 +21,6 @@ from paddock.kube.objects import (
 )
 from paddock.operator import names
 from paddock.operator.decision import ObservedState
-from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.outcome import outcome_of, with_last_end
 from paddock.operator.quantity import add_quantities, form_of, read_quantity, write_quantity
 from paddock.operator.read_spec import read_spec
@@ -31,7 +30,9 @@ from paddock.operator.status import (
     ControllerState,
     ParsedStatus,
     StatusInput,
+    read_indexes,
     read_status,
+    write_indexes,
     write_status,
 )
 

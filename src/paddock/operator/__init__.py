@@ -9,7 +9,6 @@ job_view       one job at one moment: pods of this attempt, leftovers, failures
 outcome        what happened to a pod, and the cause
 policies       restart, finish, gang
 status         reads and writes the status, and the controller's state in it
-indexes        sets of replica numbers as "0-3,7"
 messages       sentences for status.message, conditions and events
 decision       ObservedState, Decision, actions and settings
 spec           the fields of a PaddleJob, and JobSpec

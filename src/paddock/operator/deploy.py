@@ -16,7 +16,7 @@ from paddock.operator import messages, names
 from paddock.operator.decision import Create, Decision, Delete, EventNote, Patch
 from paddock.operator.policies.gang import is_as_wanted, is_open, unschedulable
 from paddock.operator.policies.restart import find_culprit
-from paddock.operator.status import StatusInput, replace_state, write_status
+from paddock.operator.status import StatusInput, write_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -50,8 +50,11 @@ def deploy(view: PaddleJobView) -> Decision:
     if not blocked:
         actions += _missing_services(view)
         actions += _group(view)
-        actions += _early_config_map(view)
-        actions += _missing_pods(view)
+        # With intranet DNS it is there before the pods: no kubelet looks for it in vain.
+        if view.spec.intranet == "DNS" and not view.spec.is_elastic and view.config_map is None:
+            actions.append(_config_map(view))
+        if view.mistake is None and is_supported(view) and _is_admitted(view):
+            actions += _create_pods(view, view.missing[:CREATE_MAX])
         actions += opened
         actions += _nudges(view)
         actions += _labels(view)
@@ -75,20 +78,15 @@ def status_only(view: PaddleJobView) -> Decision:
     phase = phase_of(view)
     reason, message = _reason_and_message(view, phase)
     if phase == "Running":
-        view = replace(
-            view, state=replace_state(view.state, next_attempt_time=0.0, restart_reason="")
-        )
+        view = view.with_state(next_attempt_time=0.0, restart_reason="")
     return Decision(status=make_status(view, phase, reason, message))
 
 
 def make_status(view: PaddleJobView, phase: str, reason: str, message: str) -> dict[str, object]:
     """The status in these words."""
-    first = next(iter(view.failed_creates), None)
-    refused = (
-        (messages.failed_call_reason(first), messages.failed_call_text(first))
-        if first is not None
-        else None
-    )
+    refused = None
+    for call in view.failed_creates[:1]:
+        refused = messages.failed_call_reason(call), messages.failed_call_text(call)
     state = "DOING" if view.missing or view.leftovers else "DONE"
     spec = replace(view.spec, warnings=view.spec.warnings + messages.omitted_lists(view))
     given = StatusInput(
@@ -156,7 +154,7 @@ def dry_runs(view: PaddleJobView) -> list[Action]:
     """Dry runs: the last pod of each role that the API server has not accepted yet."""
     last = {slot.role: slot for slot in view.slots}
     unanswered = [s for s in last.values() if s.name not in view.observed.allowed]
-    return _pods(view, tuple(unanswered), dry_run=True)
+    return _create_pods(view, tuple(unanswered), dry_run=True)
 
 
 def is_supported(view: PaddleJobView) -> bool:
@@ -246,29 +244,20 @@ def _is_admitted(view: PaddleJobView) -> bool:
     return is_open(view.gang, _own_group(view), has_begun=view.has_begun)
 
 
-def _missing_pods(view: PaddleJobView) -> list[Action]:
-    """Every pod that is not there, all at once."""
-    if view.mistake is not None or not is_supported(view) or not _is_admitted(view):
-        return []
-    return _pods(view, view.missing[:CREATE_MAX])
-
-
-def _pods(
+def _create_pods(
     view: PaddleJobView, slots: tuple[PodSlot, ...], *, dry_run: bool = False
 ) -> list[Action]:
-    manifests = view.builder.pods(slots)
+    """All at once."""
+    pods = view.builder.pods(slots)
     return [
-        Create("Pod", s.name, view.gang.apply_to_pod(manifests[s.name], s.role), dry_run=dry_run)
+        Create("Pod", s.name, view.gang.apply_to_pod(pods[s.name], s.role), dry_run=dry_run)
         for s in slots
     ]
 
 
-def _early_config_map(view: PaddleJobView) -> list[Action]:
-    """With intranet DNS the ConfigMap is there before the pods: no kubelet looks for it in vain."""
-    if view.spec.intranet != "DNS" or view.spec.is_elastic or view.config_map is not None:
-        return []
+def _config_map(view: PaddleJobView) -> Create:
     name = view.observed.job.metadata.name
-    return [Create("ConfigMap", name, view.builder.config_map({}))]
+    return Create("ConfigMap", name, view.builder.config_map(view.pods_by_name))
 
 
 def _open_gate(view: PaddleJobView) -> tuple[PaddleJobView, list[Action]]:
@@ -276,33 +265,27 @@ def _open_gate(view: PaddleJobView) -> tuple[PaddleJobView, list[Action]]:
     if view.spec.is_elastic or view.leftovers or view.old_config_maps:
         return view, []
     state = view.state
-    is_whole = not view.missing and all(
-        _has_address(view, name) and o.state != "lost" and o.uid not in state.replacing
-        for name, o in view.outcomes.items()
-    )
+
+    def is_ready(outcome: Outcome) -> bool:
+        status = view.pods_by_name[outcome.name].status
+        address = status.hostIP if view.spec.intranet == "Host" else status.podIP
+        return bool(address) and outcome.state != "lost" and outcome.uid not in state.replacing
+
+    is_whole = not view.missing and all(map(is_ready, view.outcomes.values()))
     if not is_whole and not state.attempt_start_time:
         return view, []
     early = frozenset(o.uid for o in view.early)
     gate, gate_at = state.started_attempt, state.attempt_start_time
     if is_whole and not view.is_started:
         gate, gate_at = state.attempt, view.now
-    opened = view.at(
-        replace_state(
-            state,
-            started_attempt=-1 if early else gate,
-            attempt_start_time=gate_at,
-            replacing=state.replacing | early,
-        )
+    opened = view.with_state(
+        started_attempt=-1 if early else gate,
+        attempt_start_time=gate_at,
+        replacing=state.replacing | early,
     )
     if not is_whole or view.config_map is not None or view.spec.intranet == "DNS":
         return opened, []
-    name = view.observed.job.metadata.name
-    return opened, [Create("ConfigMap", name, view.builder.config_map(view.pods_by_name))]
-
-
-def _has_address(view: PaddleJobView, name: str) -> bool:
-    status = view.pods_by_name[name].status
-    return bool(status.hostIP if view.spec.intranet == "Host" else status.podIP)
+    return opened, [_config_map(view)]
 
 
 def _nudges(view: PaddleJobView) -> list[Action]:
@@ -387,7 +370,8 @@ def _events(
 ) -> tuple[EventNote, ...]:
     """The story so far, for `kubectl describe`: once each."""
     found: list[EventNote] = []
-    if any(c.type == "Suspended" and c.status for c in view.previous.conditions):
+    was_suspended = view.previous.condition("Suspended")
+    if was_suspended is not None and was_suspended.status:
         found.append(EventNote("Normal", "Resumed", "spec.suspend is false again"))
     made = sum(1 for a in actions if isinstance(a, Create) and a.kind == "Pod")
     if made and not view.outcomes and not view.failed_creates:

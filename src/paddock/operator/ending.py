@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from paddock.operator import deploy, messages
@@ -10,7 +9,7 @@ from paddock.operator.decision import Decision, Delete, EventNote
 from paddock.operator.job_view import read_pods
 from paddock.operator.policies.finish import cleaning
 from paddock.operator.read_spec import read_seconds
-from paddock.operator.status import recount_pods, replace_state
+from paddock.operator.status import recount_pods
 
 if TYPE_CHECKING:
     from paddock.operator.decision import Action, ObservedState
@@ -39,9 +38,9 @@ def fail(view: PaddleJobView, reason: str, message: str) -> Decision:
 
 
 def _end(view: PaddleJobView, phase: str, reason: str, message: str, note: EventNote) -> Decision:
-    state = replace_state(view.state, completion_time=view.now, next_attempt_time=0.0)
-    status = deploy.make_status(replace(view, state=state), phase, reason, message)
+    ended = view.with_state(completion_time=view.now, next_attempt_time=0.0)
     # What is removed is decided when this status has been read back: see after().
+    status = deploy.make_status(ended, phase, reason, message)
     return Decision(status=status, notes=(note,), why=phase)
 
 
@@ -60,13 +59,9 @@ def after(
         if what == "all" or not outcome.is_over:
             why = f"the job has {previous.phase.lower()}"
             actions.append(Delete("Pod", outcome.name, outcome.uid, why=why))
-    if what == "all" or not observed.pods:
-        actions.extend(
-            Delete("Service", s.metadata.name, s.metadata.uid)
-            for s in observed.services
-            if s.metadata.deletionTimestamp is None and what != "none"
-        )
-    actions.extend(deploy.delete_groups(observed))
+    if what == "all" or (what == "running" and not observed.pods):
+        actions += deploy.delete_objects("Service", observed.services)
+    actions += deploy.delete_groups(observed)
     gone, wake_at = expired(observed, previous.state.completion_time, now)
     if gone is not None:
         return gone

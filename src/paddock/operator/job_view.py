@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from paddock.operator.status import ControllerState, ParsedStatus
 
 INVALID_TEMPLATE = "InvalidTemplate"
-NAMED_SECONDS = (
-    1.0  # from an address to its name in DNS, and until a failed look-up of it is forgotten
-)
+# From an address to its name in DNS, and until a failed look-up of it is forgotten.
+NAMED_SECONDS = 1.0
 SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
@@ -49,9 +48,9 @@ class PaddleJobView:
     now: float
     every: tuple[Outcome, ...]
 
-    def at(self, state: ControllerState) -> PaddleJobView:
-        """The same with another state: of the next attempt, say."""
-        return replace(self, state=state)
+    def with_state(self, **changes: object) -> PaddleJobView:
+        """The same with changes of the state: of the next attempt, say."""
+        return replace(self, state=replace_state(self.state, **changes))
 
     @cached_property
     def builder(self) -> Builder:
@@ -145,11 +144,15 @@ class PaddleJobView:
             if outcome is None:
                 if not self.is_started and slot.name not in self.previous.uids:
                     continue
-                outcome = self._gone(slot)
+                outcome = Outcome(
+                    slot.name, "", slot.role, slot.index, self.state.attempt, "lost", "Deleted",
+                    why="its pod was deleted",
+                )  # fmt: skip
             if self.is_made_alone(outcome):
                 is_news = self._is_news(outcome)
-            elif outcome.state == "lost":
-                is_news = self._may_have_begun(outcome) and self._is_missed(outcome)
+            elif outcome.state == "lost":  # it was there, or is wanted by the same world
+                is_missed = bool(outcome.uid) or not self.is_scaled
+                is_news = is_missed and self._may_have_begun(outcome)
             else:
                 is_news = outcome.state == "failed" and outcome.uid not in self.state.replacing
             if is_news:
@@ -212,16 +215,6 @@ class PaddleJobView:
         uid = outcome.uid or self.previous.uids.get(outcome.name)
         is_again = uid in self.state.replacing | self.previous.state.replacing
         return self.is_started or (self.state.attempt_start_time > 0 and not is_again)
-
-    def _is_missed(self, outcome: Outcome) -> bool:
-        """True when it was there, or is wanted by the same world."""
-        return bool(outcome.uid) or not self.is_scaled
-
-    def _gone(self, slot: PodSlot) -> Outcome:
-        return Outcome(
-            slot.name, "", slot.role, slot.index, self.state.attempt, "lost", "Deleted",
-            why="its pod was deleted",
-        )  # fmt: skip
 
     @cached_property
     def is_scaled(self) -> bool:
@@ -302,11 +295,6 @@ class PaddleJobView:
         return tuple(sorted(found, key=lambda f: (f.reason == OF_FORMER, f.kind != "Pod", f.name)))
 
     @property
-    def other_failed_calls(self) -> tuple[FailedCall, ...]:
-        """Refused patches and deletes."""
-        return tuple(f for f in self.observed.failed_calls if f.verb != "create")
-
-    @property
     def silent_at(self) -> float | None:
         """When the next pod will have waited too long for the node that its template names."""
         times = [at for pod in self.observed.pods if (at := _silent_at(pod)) is not None]
@@ -315,13 +303,13 @@ class PaddleJobView:
     def force_at(self, outcome: Outcome) -> float | None:
         """When a terminating pod of a lost node may be removed from the record by force."""
         pod = self.pods_by_name[outcome.name]
-        if not outcome.is_terminating or outcome.node not in self._lost_nodes or not outcome.node:
+        if not outcome.is_terminating or outcome.node not in self._lost_nodes:
             return None
         return seconds(pod.metadata.deletionTimestamp) + self.settings.force_delete_seconds
 
     @cached_property
     def _lost_nodes(self) -> frozenset[str]:
-        return frozenset(o.node for o in self.every if o.cause == "NodeLost")
+        return frozenset(o.node for o in self.every if o.cause == "NodeLost" and o.node)
 
 
 def make_view(
@@ -345,13 +333,12 @@ def make_view(
         state = replace_state(state, start_time=now)
     every = read_pods(observed, now)
     view = PaddleJobView(observed, spec, previous, state, settings, now, every)
-    state = view.state
     # With DNS it is there before the gate is opened; of that a pruned status keeps the phase.
     is_gate = spec.intranet != "DNS" or (previous.is_pruned and previous.phase == "Running")
-    if is_gate and view.config_map is not None and state.started_attempt != state.attempt:
-        state = replace_state(
-            state, started_attempt=state.attempt, attempt_start_time=state.attempt_start_time or now
-        )
+    changes: dict[str, object] = {}
+    if is_gate and view.config_map is not None and not view.is_started:
+        opened_at = state.attempt_start_time or now
+        changes = {"started_attempt": state.attempt, "attempt_start_time": opened_at}
     done = state.done | {
         (o.role, o.index)
         for o in view.outcomes.values()
@@ -362,10 +349,9 @@ def make_view(
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(job, observed.etcd)
     unknown = state.unknown_fields if observed.unknown is None else observed.unknown
-    state = replace_state(
-        state, done=done, replacing=replacing, rendezvous=rendezvous, unknown_fields=unknown
+    return view.with_state(
+        done=done, replacing=replacing, rendezvous=rendezvous, unknown_fields=unknown, **changes
     )
-    return replace(view, state=state)
 
 
 def intranet_of(observed: ObservedState) -> Intranet:

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from paddock.operator.outcome import Outcome
     from paddock.operator.policies.restart import FailJob, RestartJob
 
-# Refusals by rules that may be changed while the job waits.
-ADMISSION = ("admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy")
 WEBHOOKS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 UNANSWERED = "failed calling webhook"
+# Words of a refusal's message -> its reason; the first that fits.
+REFUSALS = {
+    "exceeded quota": "QuotaExceeded", "admission webhook": "WebhookRefused",
+    UNANSWERED: "WebhookFailed", "ValidatingAdmissionPolicy": "PolicyRefused",
+}  # fmt: skip
+ADMISSION = ("admission webhook", UNANSWERED, "ValidatingAdmissionPolicy")
 # Where the API server looks for a webhook in the cluster. Source: k8s.io/apiserver,
 # pkg/util/webhook/client.go: https://SERVICE.NAMESPACE.svc:443/path
 NO_SERVICE = re.compile(r'service "[^"]*" not found')
@@ -100,8 +104,9 @@ def failure_text(verdict: FailJob) -> str:
 
 def waiting_for(view: PaddleJobView) -> tuple[str, str]:
     """(reason, sentence) of what a job waits for; ("", "") when everything goes on by itself."""
+    others = (f for f in view.observed.failed_calls if f.verb != "create")
     former = [f for f in view.failed_creates if f.reason == OF_FORMER]
-    lasting = [f for f in (*view.failed_creates, *view.other_failed_calls) if f.reason != OF_FORMER]
+    lasting = [f for f in (*view.failed_creates, *others) if f.reason != OF_FORMER]
     for call in lasting:
         return failed_call_reason(call), failed_call_text(call)
     stuck = [o for o in view.outcomes.values() if o.waits_for]
@@ -154,24 +159,17 @@ def failed_call_reason(call: FailedCall) -> str:
     """
     if call.reason == OF_FORMER and call.count < FORMER_TRIES:
         return "Stopping"
-    if call.reason == OF_FORMER:
+    if call.reason in (OF_FORMER, "AlreadyExists"):
         return "NameTaken"
-    if call.reason == "AlreadyExists":
-        return "NameTaken"
-    if "exceeded quota" in call.message:
-        return "QuotaExceeded"
-    if "admission webhook" in call.message:
-        return "WebhookRefused"
-    if UNANSWERED in call.message:
-        return "WebhookFailed"
-    if "ValidatingAdmissionPolicy" in call.message:
-        return "PolicyRefused"
-    return call.reason or "Refused"
+    found = (reason for words, reason in REFUSALS.items() if words in call.message)
+    return next(found, call.reason or "Refused")
 
 
 def is_about_template(call: FailedCall) -> bool:
     """True when the API server says that it can never take such a pod."""
-    is_content = call.status in (400, 422) and not any(w in call.message for w in ADMISSION)
+    # Rules may be changed while the job waits.
+    is_rule = any(words in call.message for words in ADMISSION)
+    is_content = call.status in (400, 422) and not is_rule
     return call.verb == "create" and call.kind == "Pod" and is_content
 
 

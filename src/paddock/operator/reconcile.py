@@ -64,13 +64,12 @@ if TYPE_CHECKING:
     from paddock.errors import Problem
     from paddock.kube.client import Manifest
     from paddock.kube.objects import Meta
-    from paddock.operator.decision import Kind, ObservedState, OperatorSettings
+    from paddock.operator.decision import EventType, Kind, ObservedState, OperatorSettings
     from paddock.operator.job_view import PaddleJobView
     from paddock.operator.outcome import Outcome
     from paddock.operator.status import ParsedStatus
 
 TOO_LONG = "it ran for longer than activeDeadlineSeconds ({} s)"
-WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 
 
 def reconcile(observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
@@ -117,9 +116,10 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
         return ending.complete(made)
     if view.mistake is not None and not view.at_work:
         return _fail_until_edited(observed, previous, *view.mistake, now)
-    deadline = spec.deadline_seconds
-    if deadline is not None and now >= view.state.start_time + deadline:
-        return ending.fail(view, "DeadlineExceeded", TOO_LONG.format(deadline))
+    limit = spec.deadline_seconds
+    deadline = None if limit is None else view.state.start_time + limit
+    if deadline is not None and now >= deadline:
+        return ending.fail(view, "DeadlineExceeded", TOO_LONG.format(limit))
     wanted = _reason_for_next(view)
     dry_runs = deploy.dry_runs(view) if wanted is not None and view.at_work else []
     edited = view
@@ -131,9 +131,15 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     if decision is None:
         decision = deploy.deploy(view)
         if view.mistake is None:
-            notes = (*_announce(edited), *decision.notes) if dry_runs else decision.notes
+            notes = decision.notes
+            # Before pods at work end for another size or template: once for each edit.
+            if dry_runs and previous.observed_generation != meta.generation:
+                text = messages.resize_warning(edited)
+                notes = (EventNote("Warning", "AllBeginAgain", text), *notes)
             decision = replace(decision, actions=(*decision.actions, *dry_runs), notes=notes)
-    return _with_deadline(decision, view)
+    if deadline is not None:
+        decision = replace(decision, wake_at=min(deadline, decision.wake_at or deadline))
+    return decision
 
 
 def _reason_for_next(view: PaddleJobView) -> tuple[str, str] | None:
@@ -144,21 +150,6 @@ def _reason_for_next(view: PaddleJobView) -> tuple[str, str] | None:
     if not all(view.is_made_alone(o) for o in view.outdated):
         return "the template of pods that could not start was changed", "TemplateChanged"
     return None
-
-
-def _announce(view: PaddleJobView) -> tuple[EventNote, ...]:
-    """The event before pods at work end for another size or template: once for each edit."""
-    if view.previous.observed_generation == view.observed.job.metadata.generation:
-        return ()
-    return (EventNote("Warning", "AllBeginAgain", messages.resize_warning(view)),)
-
-
-def _with_deadline(decision: Decision, view: PaddleJobView) -> Decision:
-    deadline = view.spec.deadline_seconds
-    if deadline is None:
-        return decision
-    at = view.state.start_time + deadline
-    return replace(decision, wake_at=min(at, decision.wake_at or at))
 
 
 def _terminating(observed: ObservedState, previous: ParsedStatus) -> Decision:
@@ -215,9 +206,8 @@ def _fail_until_edited(
     latest = max((names.attempt_of(pod) for pod in observed.pods), default=-1)
     ended = [o for o in read_pods(observed, now) if o.is_over and o.attempt == state.attempt]
     if not ended:
-        if (
-            latest >= state.attempt or state.started_attempt == state.attempt
-        ):  # made from another spec
+        # Made from another spec.
+        if latest >= state.attempt or state.started_attempt == state.attempt:
             state = replace_state(state, attempt=max(latest, state.attempt) + 1)
         state = replace_state(
             state, started_attempt=-1, attempt_start_time=0.0, next_attempt_time=0.0,
@@ -245,20 +235,18 @@ def _fail_until_edited(
 def _suspended(view: PaddleJobView) -> Decision:
     """Row 4: nothing of it uses anything; resuming is a new attempt, from the checkpoint."""
     left = (*view.outcomes.values(), *view.leftovers)
-    state = view.state
+    stopped = view.with_state(start_time=0.0, next_attempt_time=0.0)
+    if view.outcomes or view.is_started:
+        attempt = view.state.attempt + 1
+        stopped = stopped.with_state(attempt=attempt, started_attempt=-1, done=frozenset())
     if view.observed.pods or view.is_started:
-        if view.outcomes or view.is_started:
-            state = replace_state(
-                state, attempt=state.attempt + 1, started_attempt=-1, done=frozenset()
-            )
-        state = replace_state(
-            state, attempt_start_time=0.0, replacing=frozenset(), restart_reason=""
+        stopped = stopped.with_state(
+            attempt_start_time=0.0, replacing=frozenset(), restart_reason=""
         )
-    state = replace_state(state, start_time=0.0, next_attempt_time=0.0)
     was = view.previous.condition("Suspended")
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     return Decision(
-        status=deploy.make_status(view.at(state), "Pending", "Suspended", text),
+        status=deploy.make_status(stopped, "Pending", "Suspended", text),
         actions=(*deploy.delete_pods(view, left, "suspended"), *deploy.delete_gang(view.observed)),
         notes=() if was is not None and was.status else (EventNote("Normal", "Suspended", text),),
         wake_at=deploy.earliest_force(view, left),
@@ -268,22 +256,17 @@ def _suspended(view: PaddleJobView) -> Decision:
 
 def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     """Row 8."""
-    worn = _worn_out(view)
-    failures = view.failures
-    if worn is not None:
+    if (worn := _worn_out(view)) is not None:
         return _fail(view, worn)
+    failures = view.failures
     if not failures:
         return None
-    state = view.state
-    counted = 0 if _was_healthy(view) else state.counted_failures
-    verdict: restart.Verdict | None
-    if view.spec.is_elastic:
-        verdict = _decide_elastic_restart(failures, view, counted)
-    else:
-        is_queued = bool(view.observed.job.metadata.label(names.KUEUE_QUEUE))
-        history = restart.History(counted, is_queued)
-        verdict = restart.decide_restart(failures, view.spec, history, view.settings)
-    view = replace(view, state=replace_state(state, counted_failures=counted))
+    counted = 0 if _was_healthy(view) else view.state.counted_failures
+    is_queued = bool(view.observed.job.metadata.label(names.KUEUE_QUEUE))
+    verdict = restart.decide_restart(
+        failures, view.spec, view.settings, counted=counted, is_queued=is_queued
+    )
+    view = view.with_state(counted_failures=counted)
     if verdict is None:
         return _ignore(view, failures)
     if isinstance(verdict, restart.FailJob):
@@ -295,8 +278,7 @@ def _decide_after_failures(view: PaddleJobView) -> Decision | None:
 
 def _worn_out(view: PaddleJobView) -> restart.FailJob | None:
     """A container that the kubelet has started too often (restartPolicy OnFailure, Always)."""
-    limit = view.spec.backoff_limit
-    limit = WORN_MAX if limit is None else limit
+    limit = restart.limit_in_place(view.spec)
     for outcome in view.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, view.pods_by_name[outcome.name])
@@ -304,22 +286,6 @@ def _worn_out(view: PaddleJobView) -> restart.FailJob | None:
                 continue  # its launcher waited for pods that the cluster has no room for
             return restart.FailJob(worn, "BackoffLimitExceeded", limit)
     return None
-
-
-def _decide_elastic_restart(
-    failures: tuple[Outcome, ...], view: PaddleJobView, counted: int
-) -> restart.Verdict | None:
-    """Elastic: a failed pod is made again; those that are left go on meanwhile."""
-    actions = [(o, restart.action_of(o, view.spec)) for o in failures]
-    actions = [(o, action) for o, action in actions if action != "Ignore"]
-    if not actions:
-        return None
-    for outcome, action in actions:
-        if action == "Fail":
-            return restart.FailJob(outcome, "FailurePolicy")
-    limit = view.spec.backoff_limit
-    limit = WORN_MAX if limit is None else limit
-    return restart.replace_alone(actions, restart.History(counted), limit)
 
 
 def _was_healthy(view: PaddleJobView) -> bool:
@@ -334,7 +300,7 @@ def _was_healthy(view: PaddleJobView) -> bool:
 def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
     """failurePolicy says Ignore: these replicas count as finished."""
     done = view.state.done | {(o.role, o.index) for o in failures}
-    view = replace(view, state=replace_state(view.state, done=done))
+    view = view.with_state(done=done)
     notes = tuple(
         EventNote("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
@@ -345,27 +311,22 @@ def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
 
 
 def _fail(view: PaddleJobView, verdict: restart.FailJob) -> Decision:
-    state = replace_state(view.state, last_failure=_failure(verdict.culprit, view))
-    view = replace(view, state=state)
+    view = view.with_state(last_failure=_failure(verdict.culprit, view))
     return ending.fail(view, verdict.reason, messages.failure_text(verdict))
 
 
 def _restart_replicas(view: PaddleJobView, verdict: restart.RestartReplicas) -> Decision:
     """Only these pods again; the others go on."""
     state = view.state
-    uids = frozenset(o.uid for o in verdict.replicas if o.uid)
-    state = replace_state(
-        state,
+    view = view.with_state(
         counted_failures=state.counted_failures + verdict.counted_failures,
         restarts=state.restarts + len(verdict.replicas),
         disruptions=state.disruptions + sum(o.cause in DISRUPTIONS for o in verdict.replicas),
         last_failure=_failure(restart.find_culprit(verdict.replicas), view),
-        replacing=state.replacing | uids,
+        replacing=state.replacing | {o.uid for o in verdict.replicas if o.uid},
     )
-    view = replace(view, state=state)
-    decision = deploy.status_only(view)
     return replace(
-        decision,
+        deploy.status_only(view),
         actions=tuple(deploy.delete_pods(view, verdict.replicas, "made again")),
         notes=tuple(
             EventNote(
@@ -380,23 +341,23 @@ def _restart_replicas(view: PaddleJobView, verdict: restart.RestartReplicas) -> 
 def _restart_job(view: PaddleJobView, verdict: restart.RestartJob) -> Decision:
     text = messages.restart_text(verdict, view)
     state = view.state
-    is_disruption = verdict.culprit.cause in DISRUPTIONS
-    state = replace_state(
-        state,
+    failed = view.with_state(
         counted_failures=state.counted_failures + verdict.is_counted,
         restarts=state.restarts + 1,
-        disruptions=state.disruptions + is_disruption,
+        disruptions=state.disruptions + (verdict.culprit.cause in DISRUPTIONS),
         next_attempt_time=view.now + verdict.delay_seconds if verdict.delay_seconds else 0.0,
         last_failure=_failure(verdict.culprit, view),
     )
-    return _next_attempt(replace(view, state=state), text, "Restarting", "Warning")
+    return _next_attempt(failed, text, "Restarting", "Warning")
 
 
-def _next_attempt(view: PaddleJobView, text: str, reason: str, type_: str = "Normal") -> Decision:
+def _next_attempt(
+    view: PaddleJobView, text: str, reason: str, type_: EventType = "Normal"
+) -> Decision:
     """Write the next attempt's number; the pods of this one are leftovers from then on."""
-    state = replace_state(
-        view.state,
-        attempt=view.state.attempt + 1,
+    attempt = view.state.attempt + 1
+    following = view.with_state(
+        attempt=attempt,
         started_attempt=-1,
         attempt_start_time=0.0,
         done=frozenset(),
@@ -404,13 +365,13 @@ def _next_attempt(view: PaddleJobView, text: str, reason: str, type_: str = "Nor
     )
     pods = tuple(view.outcomes.values())
     return Decision(
-        status=deploy.make_status(view.at(state), "Restarting", reason, text),
+        status=deploy.make_status(following, "Restarting", reason, text),
         actions=(
-            *deploy.delete_pods(view, (*pods, *view.leftovers), f"attempt {state.attempt} begins"),
+            *deploy.delete_pods(view, (*pods, *view.leftovers), f"attempt {attempt} begins"),
             *deploy.delete_objects("ConfigMap", view.observed.config_maps),
         ),
-        notes=(EventNote("Warning" if type_ == "Warning" else "Normal", reason, text),),
-        wake_at=state.next_attempt_time or None,
+        notes=(EventNote(type_, reason, text),),
+        wake_at=following.state.next_attempt_time or None,
         why=reason,
     )
 

@@ -27,12 +27,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from paddock.kube.objects import rfc3339, seconds
-from paddock.operator.indexes import read_indexes, write_indexes
 from paddock.operator.messages import unknown_fields_text
 from paddock.operator.spec import ROLES, RoleName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from paddock.kube.objects import Meta
     from paddock.operator.decision import ObservedState
@@ -40,15 +39,20 @@ if TYPE_CHECKING:
     from paddock.operator.spec import JobSpec
 
     ConditionValue = tuple[bool, str, str]  # status, reason and message of a condition
-    ConditionRule = Callable[["StatusInput", "ConditionValue | None"], "ConditionValue | None"]
 
 TERMINAL = ("Completed", "Failed")
 # Failed for now: nothing ran, or can; a change of the spec is looked at again.
 REOPENED = ("InvalidSpec", "InvalidTemplate")
+CONDITIONS = (
+    "Valid", "PodsCreated", "GangScheduled", "Running", "Restarting", "Suspended", "Completed",
+    "Failed",
+)  # fmt: skip
 STATES = ("pending", "starting", "running", "failed", "succeeded", "unknown")
 REFS_MAX = 200  # pods named per role; all are counted
 MESSAGE_MAX = 1024  # characters
 NUMBER_MAX = 2**31 - 1
+INDEXES_MAX = 10_000  # replicas of a role, at most (schema.py)
+TEXT_MAX = 10 * INDEXES_MAX  # more than all of them need
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +114,14 @@ class ParsedStatus(msgspec.Struct, frozen=True, rename="camel"):
     mode: str = ""
     observed_generation: int = 0
     state: ControllerState = ControllerState()
-    conditions: tuple[JobCondition, ...] = ()
+    conditions: dict[str, JobCondition] = {}
     roles: dict[str, Mapping[str, object]] = {}
     uids: dict[str, str] = {}
     is_pruned: bool = False
 
     def condition(self, type_: str) -> JobCondition | None:
         """That condition, or None."""
-        return next((c for c in self.conditions if c.type == type_), None)
+        return self.conditions.get(type_)
 
     @property
     def is_over(self) -> bool:
@@ -288,72 +292,44 @@ def _role_status(
     return found
 
 
-def _valid(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    if given.mistake is not None:
-        return False, *given.mistake
-    warnings = given.spec.warnings if given.spec is not None else ()
-    if given.state.unknown_fields:
-        warnings += (unknown_fields_text(given.state.unknown_fields),)
-    if warnings:  # what has no effect, or another one
-        return True, "Warnings", "; ".join(warnings)
-    return True, "Accepted", ""
-
-
-def _pods_created(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    if given.is_at_rest:
-        return before and (False, given.reason, "")
-    if given.refused is not None:
-        return False, *given.refused
-    return (True, "Created", "") if given.is_whole else before
-
-
-def _gang_scheduled(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    if given.is_at_rest:
-        return before and (False, given.reason, "")
-    return given.gang or before
-
-
-def _running(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    is_shown_elsewhere = given.is_at_rest or given.phase in TERMINAL
-    message = "" if is_shown_elsewhere else given.message
-    return given.phase == "Running", given.reason or given.phase, message
-
-
-def _restarting(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    if given.is_at_rest:
-        return before and (False, given.reason, "")
-    if given.phase == "Restarting":  # why it does; not what it waits for meanwhile
-        why = given.message
-        is_new = why == given.state.restart_reason and (before or ("",))[-1] != why[:MESSAGE_MAX]
-        return (True, given.reason, why) if is_new else before
-    return before and (False, "Restarted" if given.phase == "Running" else given.phase, "")
-
-
-def _suspended(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-    if given.reason == "Suspended":
-        return True, given.reason, given.message
-    return before if given.spec is None else before and (False, "Resumed", "")
-
-
-def _ended(phase: str) -> ConditionRule:
-    def rule(given: StatusInput, before: ConditionValue | None) -> ConditionValue | None:
-        is_it = given.phase == phase
-        return (True, given.reason, given.message) if is_it else None
-
-    return rule
-
-
-# The table above: what each is for a StatusInput and its value before; None: it is not there.
-CONDITIONS: Mapping[str, ConditionRule] = {
-    "Valid": _valid,
-    "PodsCreated": _pods_created,
-    "GangScheduled": _gang_scheduled,
-    "Running": _running,
-    "Restarting": _restarting,
-    "Suspended": _suspended,
-    "Completed": _ended("Completed"),
-    "Failed": _ended("Failed"),
-}
+def _condition(
+    type_: str, given: StatusInput, before: ConditionValue | None
+) -> ConditionValue | None:
+    """A row of the table above: the condition's new value, None where it is not there."""
+    phase, reason, message = given.phase, given.reason, given.message
+    if given.is_at_rest and type_ in ("PodsCreated", "GangScheduled", "Restarting"):
+        return before and (False, reason, "")
+    match type_:
+        case "Valid" if given.mistake is not None:
+            return False, *given.mistake
+        case "Valid":
+            warnings = given.spec.warnings if given.spec is not None else ()
+            if given.state.unknown_fields:
+                warnings += (unknown_fields_text(given.state.unknown_fields),)
+            # What has no effect, or another one.
+            return True, "Warnings" if warnings else "Accepted", "; ".join(warnings)
+        case "PodsCreated" if given.refused is not None:
+            return False, *given.refused
+        case "PodsCreated" if given.is_whole:
+            return True, "Created", ""
+        case "GangScheduled":
+            return given.gang or before
+        case "Running":
+            is_shown_elsewhere = given.is_at_rest or phase in TERMINAL
+            return phase == "Running", reason or phase, "" if is_shown_elsewhere else message
+        case "Restarting" if phase == "Restarting":  # why it does; not what it waits for meanwhile
+            was = before[-1] if before else ""
+            is_new = message == given.state.restart_reason and was != message[:MESSAGE_MAX]
+            return (True, reason, message) if is_new else before
+        case "Restarting":
+            return before and (False, "Restarted" if phase == "Running" else phase, "")
+        case "Suspended" if reason == "Suspended":
+            return True, reason, message
+        case "Suspended" if given.spec is not None:
+            return before and (False, "Resumed", "")
+        case "Completed" | "Failed":
+            return (True, reason, message) if phase == type_ else None
+    return before
 
 
 def _write_conditions(
@@ -361,20 +337,19 @@ def _write_conditions(
 ) -> list[dict[str, object]]:
     """Sorted by type; a condition that says the same keeps its time, an unknown one stays."""
     found: list[dict[str, object]] = []
-    for type_ in sorted({*CONDITIONS, *(c.type for c in previous.conditions)}):
+    for type_ in sorted({*CONDITIONS, *previous.conditions}):
         old = previous.condition(type_)
         before = (old.status, old.reason, old.message) if old is not None else None
-        value = CONDITIONS[type_](given, before) if type_ in CONDITIONS else before
+        value = _condition(type_, given, before)
         if value is None:
             continue
         status, reason, message = value
-        is_same = old is not None and old.status == status
+        since = old.since if old is not None and old.status == status else ""
         entry: dict[str, object] = {
             "type": type_,
             "status": "True" if status else "False",
             "reason": reason,
-            "lastTransitionTime": (old.since if old is not None and is_same else "")
-            or rfc3339(now),
+            "lastTransitionTime": since or rfc3339(now),
             "observedGeneration": generation,
         }
         if message:
@@ -383,19 +358,58 @@ def _write_conditions(
     return found
 
 
-def _read_conditions(raw: object) -> tuple[JobCondition, ...]:
-    found: dict[str, JobCondition] = {}  # of one type, the last one
-    for entry in _list(raw):
-        if isinstance(entry, dict) and isinstance(entry.get("type"), str):
-            since = _text(entry.get("lastTransitionTime"))
-            found[entry["type"]] = JobCondition(
-                entry["type"],
-                entry.get("status") == "True",
-                _text(entry.get("reason")),
-                _text(entry.get("message")),
-                since,
-            )
-    return tuple(found.values())
+def _read_conditions(raw: object) -> dict[str, JobCondition]:
+    """The conditions by type; of one type, the last one."""
+    return {
+        entry["type"]: JobCondition(
+            entry["type"],
+            entry.get("status") == "True",
+            _text(entry.get("reason")),
+            _text(entry.get("message")),
+            _text(entry.get("lastTransitionTime")),
+        )
+        for entry in _list(raw)
+        if isinstance(entry, dict) and isinstance(entry.get("type"), str)
+    }
+
+
+def write_indexes(indexes: Iterable[int]) -> str:
+    """Replica numbers as Kubernetes' indexed Jobs write them: sorted, with ranges.
+
+    >>> write_indexes([7, 0, 1, 2, 3]), write_indexes([])
+    ('0-3,7', '')
+    """
+    parts: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if parts and parts[-1][1] == index - 1:
+            parts[-1][1] = index
+        else:
+            parts.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def read_indexes(text: str) -> frozenset[int]:
+    """The numbers of such a text; what is not one is left out.
+
+    Anybody with the right to write a status may have written it, to keep the operator busy.
+
+    >>> sorted(read_indexes("0-3,7,x,9-8"))
+    [0, 1, 2, 3, 7]
+    """
+    found: set[int] = set()
+    room = INDEXES_MAX
+    for part in text.split(",") if len(text) <= TEXT_MAX else ():
+        first, _, last = part.partition("-")
+        last = last or first
+        if _is_index(first) and _is_index(last):
+            numbers = range(int(first), int(last) + 1)[:room]
+            room -= len(numbers)
+            found.update(numbers)
+    return frozenset(found)
+
+
+def _is_index(text: str) -> bool:
+    return len(text) < len(str(INDEXES_MAX)) and text.isascii() and text.isdigit()
 
 
 def _time(raw: object, default: float = 0.0) -> float:
@@ -415,25 +429,17 @@ def _list(raw: object) -> list[object]:
     return raw if isinstance(raw, list) else []
 
 
-def _texts(raw: object, default: object = None) -> frozenset[str]:
-    return frozenset(filter(None, map(_text, _list(raw))))
-
-
 def _text(raw: object, default: str = "") -> str:
     return raw if isinstance(raw, str) else default
 
 
-def _map(raw: object, default: object = None) -> dict[str, object]:
-    return raw if isinstance(raw, dict) else {}
-
-
 # How a field of each type is read; one of another type stands elsewhere in a status.
-READERS: Mapping[Any, Callable[[object, Any], object]] = {
+READERS: Mapping[Any, Callable[[Any, Any], object]] = {
     int: _number,
     float: _time,  # RFC 3339
     str: _text,
-    frozenset[str]: _texts,
-    dict[str, object]: _map,
+    frozenset[str]: lambda raw, _: frozenset(filter(None, map(_text, _list(raw)))),
+    dict[str, object]: lambda raw, _: raw if isinstance(raw, dict) else {},
 }
 # Of each struct: name, name in the status, default, reader.
 FIELDS = {

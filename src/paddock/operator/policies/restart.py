@@ -21,11 +21,14 @@ from typing import TYPE_CHECKING
 from paddock.operator.spec import DISRUPTIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from paddock.operator.decision import OperatorSettings
     from paddock.operator.outcome import Outcome
     from paddock.operator.spec import Cause, JobSpec, RuleAction
 
 DISRUPTIONS_MAX = 3  # restarts after disruptions when backoffLimit is not given
+WORN_MAX = 10  # restarts of a container in place without a backoffLimit
 REPLICAS_MAX = 200  # made again alone in one pass: the status names them until they are gone
 
 
@@ -58,46 +61,45 @@ class FailJob:
 Verdict = RestartJob | RestartReplicas | FailJob
 
 
-@dataclass(frozen=True, slots=True)
-class History:
-    """counted: failures against the limit since the job was last healthy.
-
-    is_queued: Kueue holds the job and takes its pods when others need the place; that is no
-    failure of anything, and not counted.
-    """
-
-    counted_failures: int = 0
-    is_queued: bool = False
-
-
 def decide_restart(
-    failures: tuple[Outcome, ...], spec: JobSpec, history: History, settings: OperatorSettings
+    failures: tuple[Outcome, ...],
+    spec: JobSpec,
+    settings: OperatorSettings,
+    *,
+    counted: int,
+    is_queued: bool,
 ) -> Verdict | None:
-    """The policy decides whether the job restarts; None when every failure is to be ignored."""
-    decided = [(o, action_of(o, spec)) for o in failures]
-    decided = [(o, action) for o, action in decided if action != "Ignore"]
+    """The policy decides whether the job restarts; None when every failure is to be ignored.
+
+    counted: failures against the limit since the job was last healthy. is_queued: Kueue holds the
+    job and takes its pods when others need the place; that is no failure of anything, and not
+    counted.
+    """
+    decided = [(o, action) for o in failures if (action := action_of(o, spec)) != "Ignore"]
     if not decided:
         return None
-    alone = [o for o, action in decided if action != "Fail" and is_alone(o, spec)]
+    for outcome, action in decided:
+        if action == "Fail":
+            return FailJob(outcome, "FailurePolicy")
+    if spec.is_elastic:  # a failed pod is made again; those that are left go on meanwhile
+        return _replace_alone(decided, counted, limit_in_place(spec))
+    alone = [o for o, _ in decided if is_alone(o, spec)]
     together = [(o, action) for o, action in decided if o not in alone]
     if not together:
         limit = limit_of(spec, alone[0].cause, is_alone=True)
-        return replace_alone(decided, history, limit)
+        return _replace_alone(decided, counted, limit)
     culprit = find_culprit(tuple(o for o, _ in together))
-    action = next(action for o, action in together if o is culprit)
-    if action == "Fail" or any(a == "Fail" for _, a in together):
-        at_fault = next((o for o, a in together if a == "Fail"), culprit)
-        return FailJob(at_fault, "FailurePolicy" if spec.rules else "PodFailed")
-    is_preempted = history.is_queued and culprit.cause in DISRUPTIONS and not culprit.is_closed_out
-    if is_preempted:
+    is_disruption = culprit.cause in DISRUPTIONS
+    if is_queued and is_disruption and not culprit.is_closed_out:
         return RestartJob(culprit, False, 0.0)
-    if action == "RestartUncounted":  # nothing else slows a program down that fails as it starts
-        wait = 0.0 if culprit.cause in DISRUPTIONS else settings.backoff_initial_seconds
+    if (culprit, "RestartUncounted") in together:
+        # Nothing else slows a program down that fails as it starts.
+        wait = 0.0 if is_disruption else settings.backoff_initial_seconds
         return RestartJob(culprit, False, wait)
     limit = limit_of(spec, culprit.cause)
-    if history.counted_failures >= limit:
+    if counted >= limit:
         return FailJob(culprit, "BackoffLimitExceeded" if limit else "PodFailed", limit)
-    return RestartJob(culprit, True, delay(history.counted_failures, settings))
+    return RestartJob(culprit, True, delay(counted, settings))
 
 
 def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
@@ -113,16 +115,21 @@ def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
     return "Restart"
 
 
-def replace_alone(
-    decided: list[tuple[Outcome, RuleAction]], history: History, limit: int
+def _replace_alone(
+    decided: Sequence[tuple[Outcome, RuleAction]], counted: int, limit: int
 ) -> Verdict:
     """Each of these again, alone. What the cluster took away does not count against the limit."""
     batch = decided[:REPLICAS_MAX]
-    counted = sum(1 for o, action in batch if action == "Restart" and o.cause not in DISRUPTIONS)
+    more = sum(action == "Restart" and o.cause not in DISRUPTIONS for o, action in batch)
     replicas = tuple(o for o, _ in batch)
-    if counted and history.counted_failures + counted > limit:
+    if more and counted + more > limit:
         return FailJob(find_culprit(replicas), "BackoffLimitExceeded", limit)
-    return RestartReplicas(replicas, counted)
+    return RestartReplicas(replicas, more)
+
+
+def limit_in_place(spec: JobSpec) -> int:
+    """How many restarts in place a container has, and how many an elastic job."""
+    return WORN_MAX if spec.backoff_limit is None else spec.backoff_limit
 
 
 def limit_of(spec: JobSpec, cause: Cause | None, *, is_alone: bool = False) -> int:
