@@ -100,12 +100,9 @@ class FrameStream:
         """The descriptor, -1 once closed."""
         return self._sock.fileno()
 
-    def send(self, header: Header, *body: Buffer) -> None:
-        """Send one frame; the body's pieces are not copied."""
-        self.send_encoded(encode(header, *body), *body)
-
-    def send_encoded(self, head: bytes, *body: Buffer) -> None:
-        """Send a frame whose header is encoded already."""
+    def send(self, header: Header, *body: Buffer, before: bytes = b"") -> None:
+        """Send one frame; the body's pieces are not copied. before: small encoded frames."""
+        head = before + encode(header, *body)
         try:
             wanted = len(head) + sum(map(len, body))
             if self.is_tls or wanted <= SMALL_BYTES:
@@ -128,23 +125,19 @@ class FrameStream:
 
     def receive_header(self) -> tuple[Header, memoryview]:
         """The next frame's header, and its bytes for verify(). The body is still to be read."""
-        if self._end - self._start < HEADER_SIZE:
+        while self._end - self._start < HEADER_SIZE:
             self._read_ahead()
         head = self._ahead[self._start : self._start + HEADER_SIZE]
         self._start += HEADER_SIZE
         return decode(head), head
 
-    def _read_ahead(self) -> None:
-        """Have a whole header, and whatever has come with it."""
-        self._to_front()
-        while self._end < HEADER_SIZE:
-            self._end += self._receive(self._ahead[self._end :], 0)
-
-    def _to_front(self) -> None:
+    def _read_ahead(self, flags: int = 0) -> None:
+        """Reads what has come, as far as it fits behind what was not taken yet."""
         self._end -= self._start
         if self._end:
             self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
         self._start = 0
+        self._end += self._receive(self._ahead[self._end :], flags)
 
     def receive(
         self, most: int = BODY_MAX, into: memoryview | None = None
@@ -210,14 +203,11 @@ class FrameStream:
 
     def read_ready(self) -> bool:
         """Read what has come, without a wait, as far as it fits; whether anything did."""
-        self._to_front()
         try:
-            view = self._ahead[self._end :]
-            got = self._sock.recv_into(view, view.nbytes, socket.MSG_DONTWAIT)
-        except OSError:
+            self._read_ahead(socket.MSG_DONTWAIT)
+        except (ReadTimeout, ConnectionClosed):
             return False
-        self._end += got
-        return got > 0
+        return True
 
     def has_small(self, op: int) -> bool:
         """True when a whole frame of this op has been read, and an answer of as many bytes as fit

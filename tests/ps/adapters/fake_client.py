@@ -54,8 +54,9 @@ class FakeClient:
         assert isinstance(spec, SparseSpec)
         return self.rows[table].get(key, first_row(key, spec.dim))
 
-    def pull(self, table: str, keys: Any) -> np.ndarray:
+    def pull(self, table: str, keys: Any, *, distinct: bool = False) -> np.ndarray:
         array = np.asarray(keys)
+        assert distinct and len(set(array.tolist())) == array.size, "adapters pull distinct keys"
         self.pulled.append((table, array.size))
         spec = self.specs[table]
         assert isinstance(spec, SparseSpec)
@@ -64,14 +65,15 @@ class FakeClient:
             out[i] = self._row(table, int(key))
         return out.reshape(*array.shape, spec.dim)
 
-    def pull_many(self, wanted: Any) -> dict[str, np.ndarray]:
-        return {table: self.pull(table, keys) for table, keys in wanted.items()}
+    def pull_many(self, wanted: Any, *, distinct: bool = False) -> dict[str, np.ndarray]:
+        return {table: self.pull(table, keys, distinct=distinct) for table, keys in wanted.items()}
 
     def push(
-        self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None
-    ) -> None:
+        self, table: str, keys: Any, grads: Any, *, shows: Any = None, clicks: Any = None,
+        distinct: bool = False,
+    ) -> None:  # fmt: skip
         keys, grads = np.array(keys), np.array(grads)
-        assert len(set(keys.tolist())) == len(keys), "adapters push distinct keys"
+        assert distinct and len(set(keys.tolist())) == len(keys), "adapters push distinct keys"
         self.pushes.append((table, keys, grads))
         self.statistics.append((shows, clicks))
         lr = np.float32(self.specs[table].optimizer.lr)

@@ -100,7 +100,8 @@ def look_up_all(
         if bags.features not in distinct:
             every = [as_keys(bags.spec.name, ids[feature]).reshape(-1) for feature in bags.features]
             distinct[bags.features] = unique(np.concatenate(every))
-    rows = client.pull_many({bags.spec.name: distinct[bags.features][0] for bags in tables})
+    wanted = {bags.spec.name: distinct[bags.features][0] for bags in tables}
+    rows = client.pull_many(wanted, distinct=True)
     return [Lookup(*distinct[bags.features], rows[bags.spec.name]) for bags in tables]
 
 

@@ -89,7 +89,7 @@ class EmbeddingTable(DeclaredTable):
         """Pulls each distinct id once. clicks: (ids,), for tables with statistics."""
         name = self.table
         keys, inverse = unique(as_keys(name, ids))
-        rows = self.client.pull(name, keys)
+        rows = self.client.pull(name, keys, distinct=True)
         if not self.spec.accessor.statistics:
             if clicks is not None:
                 raise UsageError(
@@ -132,7 +132,9 @@ class EmbeddingTable(DeclaredTable):
         if pieces:
             one = _merged(pieces)
             self.send_rate()
-            self.client.push(self.table, one.keys, one.rows, shows=one.shows, clicks=one.clicks)
+            self.client.push(
+                self.table, one.keys, one.rows, shows=one.shows, clicks=one.clicks, distinct=True
+            )
         return waiting
 
     def forget(self) -> int:

@@ -38,7 +38,7 @@ from paddock.ps.connection import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
-from paddock.ps.table.sharding import deal, expand, sum_by
+from paddock.ps.table.sharding import deal, expand, sum_by, unique
 from paddock.ps.wire.frames import Op
 from paddock.ps.wire.offsets import OffsetProgress, offset_objection
 
@@ -155,9 +155,9 @@ class Client:
         return {name: remote.spec for name, remote in self.group.tables.items()}
 
     def _table(self, table: str) -> RemoteTable:
-        self.peers[0].check_open()
         remote = self.group.tables.get(table)
-        if remote is None:
+        if remote is None or self.peers[0].is_ended:
+            self.peers[0].check_open()
             names = ", ".join(self.group.tables) or "none yet"
             raise UsageError(
                 f"table {table!r} is not known to this client (it has: {names})",
@@ -179,20 +179,21 @@ class Client:
 
     # ------------------------------------------------------------------------------------ sparse
 
-    def pull(self, table: str, keys: ArrayLike) -> Rows:
+    def pull(self, table: str, keys: ArrayLike, *, distinct: bool = False) -> Rows:
         """Rows of a sparse table. A key that was never pushed has its initial value.
 
         Args:
             table: Its name.
             keys: int64 of any shape; they may repeat.
+            distinct: No key repeats, as adapters know.
 
         Returns:
             float32, of the shape (*keys.shape, dim), in the order of the keys.
         """
         self._sparse(table)
-        return self.pull_many({table: keys})[table]
+        return self.pull_many({table: keys}, distinct=distinct)[table]
 
-    def pull_many(self, wanted: Mapping[str, Any]) -> dict[str, Rows]:
+    def pull_many(self, wanted: Mapping[str, Any], *, distinct: bool = False) -> dict[str, Rows]:
         """Rows of several tables, in one round trip: {table: keys} -> {table: rows}.
 
         As pull(): (*keys.shape, dim) float32. Of a dense table: None, or the array for its vector.
@@ -205,11 +206,10 @@ class Client:
                 asked.append((remote, _vector(remote.spec, given)))
                 continue
             keys = as_keys(table, given)
-            distinct = flat = keys.reshape(-1)
-            inverse = None
-            if len(flat) > ASKED_AS_GIVEN or remote.ahead is not None:
-                distinct, inverse = remote.distinct(flat)
-            asked.append((remote, distinct))
+            flat, inverse = keys.reshape(-1), None
+            if not distinct and (len(flat) > ASKED_AS_GIVEN or remote.ahead is not None):
+                flat, inverse = unique(flat)
+            asked.append((remote, flat))
             shapes[table] = (*keys.shape, remote.spec.dim), inverse
         found = dict(zip(wanted, self.strategy.pull(self.group, asked), strict=True))
         for table, (shape, inverse) in shapes.items():
@@ -226,8 +226,7 @@ class Client:
         the step that is open: step() waits for them.
         """
         remote, _ = self._sparse(table)
-        distinct, _ = remote.distinct(as_keys(table, keys).reshape(-1))
-        self.group.prefetch(remote, distinct)
+        self.group.prefetch(remote, unique(as_keys(table, keys))[0])
 
     def push(
         self,
@@ -237,6 +236,7 @@ class Client:
         *,
         shows: ArrayLike | None = None,
         clicks: ArrayLike | None = None,
+        distinct: bool = False,
     ) -> None:
         """Send gradients of rows. After "has not answered" a push stays queued: flush() later.
 
@@ -246,13 +246,14 @@ class Client:
             grads: float32, (*keys.shape, dim), all finite.
             shows: float32 of keys' shape, for tables with statistics.
             clicks: As shows.
+            distinct: No key repeats, as adapters know.
 
         Raises:
             UsageError: a shape or a type is wrong; nothing was sent.
             RequestError: a gradient is not finite; nothing was sent.
         """
         self._sparse(table)
-        self.push_many({table: (keys, grads, shows, clicks)})
+        self.push_many({table: (keys, grads, shows, clicks)}, distinct=distinct)
 
     def check_push(
         self,
@@ -261,12 +262,14 @@ class Client:
         grads: ArrayLike,
         shows: ArrayLike | None = None,
         clicks: ArrayLike | None = None,
+        *,
+        distinct: bool = False,
     ) -> list[Column]:
         """The columns of a push, checked, one row a key: distinct keys (n,), gradients, statistics.
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
-        remote, spec = self._sparse(table)
+        _, spec = self._sparse(table)
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
         values = as_floats(table, grads, (len(flat), spec.dim), (*asked.shape, spec.dim))
@@ -275,20 +278,22 @@ class Client:
                 f"table {table!r} keeps no statistics, but shows or clicks were pushed",
                 hint="SparseSpec(..., accessor=AccessorSpec(statistics=True)), or leave them out",
             )
-        distinct, inverse = remote.distinct(flat)
-        # In memory of its own: it is kept until acknowledged.
-        is_one_each = len(distinct) == len(flat)
-        found = [values.copy() if is_one_each else sum_by(inverse, len(distinct), values)]
+        columns = [values]
         if shows is not None or clicks is not None:
             for given in (shows, clicks):
                 column = np.zeros(len(flat), np.float32) if given is None else given
-                column = as_floats(table, column, (len(flat), 1), asked.shape)
-                found.append(sum_by(inverse, len(distinct), column).reshape(-1))
-        for column in found:
-            check_finite(table, column, distinct)
-        return [distinct, *found]
+                columns.append(as_floats(table, column, (len(flat), 1), asked.shape))
+        # In memory of their own: they are kept until acknowledged.
+        once, inverse = (flat.copy(), None) if distinct else unique(flat)
+        if inverse is None or len(once) == len(flat):
+            columns = [column.copy() for column in columns]
+        else:
+            columns = [sum_by(inverse, len(once), column) for column in columns]
+        for column in columns:
+            check_finite(table, column, once)
+        return [once, columns[0], *(column.reshape(-1) for column in columns[1:])]
 
-    def push_many(self, given: Mapping[str, Any]) -> None:
+    def push_many(self, given: Mapping[str, Any], *, distinct: bool = False) -> None:
         """Gradients of several tables: {table: (keys, gradients[, shows, clicks])}, as push(); of
         a dense one {table: gradients}. When one of them is refused here, none is sent.
         """
@@ -303,7 +308,7 @@ class Client:
                     f"table {table!r}: what is pushed is of type {type(pushed).__qualname__}",
                     hint="(keys, gradients) or (keys, gradients, shows, clicks)",
                 )
-            pushes.append((table, self.check_push(table, *pushed), None))
+            pushes.append((table, self.check_push(table, *pushed, distinct=distinct), None))
         for table, columns, part in pushes:
             self.strategy.push(self.group, self._table(table), columns, part)
 

@@ -7,7 +7,6 @@ keys and what belongs to each, or the elements of a vector.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.stream import raw
-from paddock.ps.table.sharding import group, unique
+from paddock.ps.table.sharding import group
 from paddock.ps.wire.frames import BODY_MAX, Buffer, FrameFlag, Header, Op
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ LAST = int(FrameFlag.LAST)
 ROWS_MAX = 16384
 # Elements of a pushed frame of several dense shards, for the same reason.
 ELEMENTS_MAX = 1 << 18
-COMPARED_MIN = 512  # Fewer keys are made distinct again sooner than compared.
 DENSE_OPS: dict[int, int] = {Op.PULL: Op.PULL_DENSE, Op.PUSH: Op.PUSH_DENSE, Op.SET: Op.SET_DENSE}
 
 
@@ -43,7 +41,6 @@ class RemoteTable:
     """A table and where it is. numbers: what each server calls it. owners: server of each shard.
 
     ahead: a pull that is on its way. parts: by server, the step and how many frames it has had.
-    recent: (keys, distinct, inverse) of the batch at hand, and of one that is prefetched.
     """
 
     spec: TableSpec
@@ -51,19 +48,6 @@ class RemoteTable:
     owners: NDArray[np.int32]
     ahead: Pull | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
-    recent: deque[tuple[Keys, Keys, NDArray[np.int32]]] = field(
-        default_factory=lambda: deque(maxlen=2)
-    )
-
-    def distinct(self, keys: Keys) -> tuple[Keys, NDArray[np.int32]]:
-        """(distinct, inverse) of keys, (n,) int64; a push finds those of the pull before it."""
-        if len(keys) < COMPARED_MIN:
-            return unique(keys)
-        for one in self.recent:
-            if np.array_equal(one[0], keys):
-                return one[1], one[2]
-        self.recent.append((keys.copy(), *unique(keys)))
-        return self.recent[-1][1:]
 
 
 def partition(
@@ -84,14 +68,14 @@ def partition_rows(
     remote: RemoteTable, keys: Keys, most: int
 ) -> tuple[Keys | None, list[FrameRange]]:
     """(order, pieces): the keys in the order of their servers; order None: as they are."""
-    if len(remote.numbers) == 1:
-        return None, [(0, at, min(at + most, len(keys))) for at in range(0, len(keys), most)]
-    order, bounds = group(keys, remote.owners, len(remote.numbers))
-    return order, [
-        (server, start, min(start + most, stop))
-        for server, (begin, stop) in enumerate(pairwise(bounds.tolist()))
-        for start in range(begin, stop, most)
-    ]
+    order, bounds, pieces = None, [0, len(keys)], list[FrameRange]()
+    if len(remote.numbers) > 1:
+        order, ends = group(keys, remote.owners, len(remote.numbers))
+        bounds = ends.tolist()
+    for server, (begin, stop) in enumerate(pairwise(bounds)):
+        for start in range(begin, stop, most):
+            pieces.append((server, start, min(start + most, stop)))
+    return order, pieces
 
 
 def partition_vector(remote: RemoteTable, runs: Runs, most: int) -> list[FrameRange]:

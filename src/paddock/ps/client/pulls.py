@@ -37,18 +37,15 @@ KEYS_MAX = 16384
 
 @dataclass(slots=True)
 class PullRequest:
-    """A frame to send and where its answer goes: rows or elements [start, stop).
+    """A frame to send and where its answer goes: rows or elements [start, stop) of the pull."""
 
-    refusal: says that its shards are another server's now.
-    """
-
+    pull: Pull
     server: int
     start: int
     stop: int
     header: Header
     body: Buffer
     into: memoryview
-    refusal: RequestError | None = None
 
     @property
     def size(self) -> int:
@@ -57,11 +54,15 @@ class PullRequest:
 
 
 class Pull:
-    """A pull of rows, by distinct keys, or of a vector, into that array."""
+    """A pull of rows, by distinct keys, or of a vector, into that array.
+
+    refused: what did not come, as its shards are another server's now.
+    """
 
     def __init__(self, remote: RemoteTable, array: Column) -> None:
         self.remote = remote
         self.array = array
+        self.refused: list[tuple[PullRequest, RequestError]] = []
         # Keys and rows lie in the order of servers; that of the caller is got back by `_order`.
         self._order: Keys | None = None
         self._keys, self._rows = array, array
@@ -83,17 +84,12 @@ class Pull:
             elif order is not None and self._order is not None:
                 keys[:], self._order[start:stop] = keys[order], self._order[start:stop][order]
                 pieces = [(server, start + a, start + b) for server, a, b in pieces]
-        return [
-            PullRequest(
-                server,
-                a,
-                b,
-                Header(op, 0, remote.numbers[server], 0, b - a),
-                raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little"),
-                raw(self._rows[a:b]),
-            )
-            for server, a, b in pieces
-        ]
+        requests = []
+        for server, a, b in pieces:
+            header = Header(op, 0, remote.numbers[server], 0, b - a)
+            body = raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little")
+            requests.append(PullRequest(self, server, a, b, header, body, raw(self._rows[a:b])))
+        return requests
 
     def rows(self) -> Rows:
         """The rows in the caller's order, (n, dim) float32."""
@@ -103,14 +99,10 @@ class Pull:
         rows[self._order] = self._rows
         return rows
 
-    def moved(self) -> list[RequestError]:
-        """Why some of it did not come: its shards are another server's now."""
-        return [request.refusal for request in self.requests if request.refusal is not None]
-
     def ask_again(self) -> None:
         """Have requests for what did not come, to the new owners."""
-        moved = [request for request in self.requests if request.refusal is not None]
-        self.requests = [new for one in moved for new in self._ask(one.start, one.stop)]
+        moved, self.refused = self.refused, []
+        self.requests = [new for one, _ in moved for new in self._ask(one.start, one.stop)]
 
 
 def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None, None, None]:
@@ -142,7 +134,7 @@ def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None,
             except RequestError as refusal:
                 if refusal.code != "moved":
                     raise
-                requests[received].refusal = refusal
+                requests[received].pull.refused.append((requests[received], refusal))
             ahead -= requests[received].size
             received += 1
     finally:

@@ -120,28 +120,29 @@ class ServerGroup:
 
     def pull(self, wanted: Sequence[Wanted]) -> list[Rows]:
         """Rows, float32[n, dim], and vectors of several tables, in one round trip."""
-        self.finish_pulls()
-        pulls, fresh = [], []
+        if self._flight is not None:
+            self.finish_pulls()
+        pulls, fresh, asked, size = list[Pull](), list[Pull](), [], 0
         for remote, array in wanted:
             pull, remote.ahead = remote.ahead, None
             if pull is None or not np.array_equal(pull.array, array):
                 pull = Pull(remote, array)
                 fresh.append(pull)
+                for one in pull.requests:
+                    asked.append((self.peers[one.server], "pull", one.header, one.body, one.into))
+                    size += len(one.body)
             pulls.append(pull)
-        asked = [
-            (self.peers[one.server], "pull", one.header, one.body, one.into)
-            for pull in fresh
-            for one in pull.requests
-        ]
-        if sum(len(one[3]) for one in asked) > SMALL_BYTES or not ask_once(asked):
+        if size > SMALL_BYTES or not ask_once(asked):
             PullBatch(self.peers, fresh).finish()
-        patience = RetryBudget(self.peers[0].timeout)
+        found, patience = list[Rows](), None
         for pull in pulls:
-            while moved := pull.moved():
-                handle_moved(self, pull.remote, moved, patience)
+            while pull.refused:
+                patience = patience or RetryBudget(self.peers[0].timeout)
+                handle_moved(self, pull.remote, [no for _, no in pull.refused], patience)
                 pull.ask_again()
                 PullBatch(self.peers, [pull]).finish()
-        return [pull.rows() for pull in pulls]
+            found.append(pull.rows())
+        return found
 
     def post(
         self,

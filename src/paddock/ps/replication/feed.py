@@ -184,7 +184,7 @@ class ReplicaFeed:
             for lsn, header, body in log.follow(position + 1, IDLE_SECONDS):
                 told = encode(Header(Op.FOLLOW, part=RECORD, step=start.epoch, sequence=lsn - 1))
                 with self._turn:
-                    self.stream.send_encoded(told + encode(header, body), body)
+                    self.stream.send(header, body, before=told)
                 position = lsn
                 pair.feeding[start.session] = position
                 if not self._is_current(start):

@@ -66,7 +66,7 @@ class LocalTables:
 
     # ---------------------------------------------------------------------------------- batches
 
-    def pull(self, table: str, keys: Keys) -> Floats:
+    def pull(self, table: str, keys: Keys, *, distinct: bool = False) -> Floats:
         """The rows. keys: int64 of any shape -> (*shape, dim) float32."""
         keys = np.asarray(keys, np.int64)
         found = self._sparse[table]
@@ -82,6 +82,7 @@ class LocalTables:
         *,
         shows: Floats | None = None,
         clicks: Floats | None = None,
+        distinct: bool = True,
     ) -> None:
         """The optimizer steps for rows. keys: (n,) int64, distinct; grads: (n, dim) float32."""
         self._lsn += 1

@@ -43,13 +43,13 @@ class PullCache:
         """Pulls distinct ascending int64 keys of several tables in place of those held before."""
         self._held = {}
         if wanted:
-            found = self.client.pull_many(wanted)
+            found = self.client.pull_many(wanted, distinct=True)
             self._held = {table: (keys, found[table]) for table, keys in wanted.items()}
 
-    def pull(self, table: str, keys: Keys) -> Floats:
+    def pull(self, table: str, keys: Keys, *, distinct: bool = True) -> Floats:
         """Rows (n, dim) of distinct ascending keys; those not held are pulled and held."""
         if table not in self._held:
-            self._held[table] = keys, self.client.pull(table, keys)
+            self._held[table] = keys, self.client.pull(table, keys, distinct=True)
             found: Floats = self._held[table][1]
             return found
         known, rows = self._held[table]
@@ -58,7 +58,7 @@ class PullCache:
         if len(lacks):
             every = np.concatenate([known, lacks])
             order = np.argsort(every)
-            rows = np.concatenate([rows, self.client.pull(table, lacks)])[order]
+            rows = np.concatenate([rows, self.client.pull(table, lacks, distinct=True)])[order]
             known = every[order]
             self._held[table] = known, rows
             at = np.searchsorted(known, keys)
