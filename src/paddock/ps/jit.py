@@ -20,8 +20,17 @@ from pickle import UnpicklingError
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Arrays, as kernels take them.
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
 
 try:
     if os.environ.get("PADDOCK_PS_NUMBA") == "0":

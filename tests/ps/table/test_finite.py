@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from paddock.ps.table import finite
+from paddock.ps.wire.errors import RequestError
 from ps.engines import ENGINES, engine
 
 
@@ -18,7 +19,8 @@ def test_the_first_bad_row_is_found(bad: float, compiled: bool) -> None:
         assert finite.all_finite(grads)
         grads[7, 0] = grads[4, 20] = bad
         assert not finite.all_finite(grads)
-    assert finite.first_bad(grads) == 4
+    with pytest.raises(RequestError, match="element 4 has a gradient"):
+        finite.check_finite("t", grads, None)
 
 
 def test_largest_and_least_numbers_are_good() -> None:

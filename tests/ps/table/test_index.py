@@ -65,7 +65,7 @@ def test_index_does_what_a_dict_does(kind: str, shards: int, steps: list) -> Non
                 k: r for k, r in model.items() if int(shard_of(keys_of(k), shards)[0]) != shard
             }
         elif values:
-            index.reserve(int(shard_of(keys, shards)[0]), len(values) * 10)
+            index.reserve(keys.repeat(10))
         assert index.live == len(model) <= index.top
         assert index.find(keys).tolist() == [model.get(key, -1) for key in values]
     assert shard_list(index, shards) == model

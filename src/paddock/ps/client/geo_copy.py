@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.ps.jit import F32, I64
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
-from paddock.ps.table.index import Keys, Rows, make_index
+from paddock.ps.table.index import make_index
 from paddock.ps.table.memory import GrowableArray
 from paddock.ps.table.sharding import as_contiguous
 
-Floats = NDArray[np.float32]
 Columns = list[NDArray[Any]]
 # More rows than these are copied when they grow.
 _RESERVED = 1 << 24
@@ -66,19 +66,19 @@ class GeoRows(_Copy):
         return self._index.live
 
     @property
-    def values(self) -> Floats:
+    def values(self) -> F32:
         """Weights and optimizer state, (rows, width) float32; another array after some inserts."""
         return self._values.array
 
-    def find(self, keys: Keys) -> Rows:
+    def find(self, keys: I64) -> I64:
         """int64[n]: where each key's row is in `values`, -1 for a key that is not cached."""
         return self._index.find(as_contiguous(keys, np.int64))
 
-    def missing(self, keys: Keys) -> Keys:
+    def missing(self, keys: I64) -> I64:
         """The distinct keys that have to be pulled and inserted. keys: (n,) int64."""
         return keys[self.find(keys) < 0]
 
-    def insert(self, keys: Keys, server: Floats) -> None:
+    def insert(self, keys: I64, server: F32) -> None:
         """Cache rows just pulled. keys: distinct, not cached. server: float32[n, dim]."""
         rows, _ = self._index.make(as_contiguous(keys, np.int64))
         for column in (self._values, self._old, self._is_touched):
@@ -99,9 +99,9 @@ class GeoRows(_Copy):
         self._is_touched.array[rows] = False
         self.values[rows, : self.dim] = self._old.array[rows] = columns[1][here]
 
-    def read(self, keys: Keys) -> Floats:
+    def read(self, keys: I64) -> F32:
         """float32[n, dim]: what is pulled of the copy. keys: cached."""
-        found: Floats = self.values[self.find(keys), : self.dim].copy()
+        found: F32 = self.values[self.find(keys), : self.dim].copy()
         return found
 
     def learn(self, columns: Columns, _: object = None) -> None:
@@ -127,7 +127,7 @@ class GeoRows(_Copy):
         old[rows] += delta
         return [keys, delta]
 
-    def receive(self, keys: Keys, server: Floats) -> int:
+    def receive(self, keys: I64, server: F32) -> int:
         """Take over what others changed, keeping what is not sent yet; how many were cached.
 
         keys: distinct; those not cached are passed over. server: float32[n, dim].
@@ -151,11 +151,11 @@ class GeoVector(_Copy):
         self._is_cached = False
         self.table.set(0, self._old)
 
-    def missing(self, _: object) -> Floats:
+    def missing(self, _: object) -> F32:
         """An array for what has to be pulled: (size,) float32, or empty."""
         return np.empty(0 if self._is_cached else len(self._old), np.float32)
 
-    def insert(self, _: object, server: Floats) -> None:
+    def insert(self, _: object, server: F32) -> None:
         """Cache what was just pulled, (size,) float32."""
         self.receive(server)
         self._is_cached = True
@@ -166,7 +166,7 @@ class GeoVector(_Copy):
         self.table.set(0, self._old)
         self._is_cached = False
 
-    def read(self, out: Floats) -> Floats:
+    def read(self, out: F32) -> F32:
         """The copy's values are written into `out`: (elements,) float32."""
         self.table.pull(0, out)
         return out
@@ -179,13 +179,13 @@ class GeoVector(_Copy):
 
     def take_delta(self, trainers: int, *, is_rest: bool = False) -> Columns:
         """[float32[size]] to be pushed; [float32[0]] where nothing is."""
-        delta: Floats = (self.read(np.empty_like(self._old)) - self._old) / np.float32(trainers)
+        delta: F32 = (self.read(np.empty_like(self._old)) - self._old) / np.float32(trainers)
         if not delta.any():
             return [delta[:0]]
         self._old += delta
         return [delta]
 
-    def receive(self, server: Floats) -> None:
+    def receive(self, server: F32) -> None:
         """Take over what the servers have, (size,) float32, keeping what is not sent yet."""
         self.table.add(0, server - self._old)
         self._old[:] = server

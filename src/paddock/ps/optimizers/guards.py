@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from paddock.ps.jit import choose, in_kernels, kernel, part
-from paddock.ps.optimizers.rule import F32, F64, I64
+from paddock.ps.jit import F32, F64, I64, choose, in_kernels, kernel, part
 
 LANES = 8
 
@@ -78,11 +77,7 @@ def _within(x: Any, limit: np.float32) -> Any:
 
 @kernel
 def before(
-    values: F32,
-    rows: I64,
-    grads: F32,
-    clips: tuple[float, float],
-    decays: tuple[float, float],
+    values: F32, rows: I64, grads: F32, clips: tuple[float, float], decays: tuple[float, float]
 ) -> None:
     """Changes grads (n, dim) in place. clips: value, norm; decays: l1, l2; 0 is none."""
     dim = grads.shape[1]

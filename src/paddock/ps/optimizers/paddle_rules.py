@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paddock.ps.jit import choose, kernel
-from paddock.ps.optimizers.rule import F32, F64, I64
+from paddock.ps.jit import F32, F64, I64, choose, kernel
 
 # sqrt(1 - beta2^t) goes below float32's digits of a rate, where it does not change the rate.
 TOLD = 2.0**26

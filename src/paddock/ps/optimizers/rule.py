@@ -11,14 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from paddock.errors import Problem
-
-F32 = NDArray[np.float32]
-F64 = NDArray[np.float64]
-I64 = NDArray[np.int64]
+from paddock.ps.jit import F32, F64, I64
 
 # loops(values (capacity, width), rows (n,) distinct, grads (n, dim), lr, options in declared
 # order): updates values[rows] in place, reads grads.

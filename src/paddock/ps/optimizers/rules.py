@@ -13,14 +13,10 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import Problem
-from paddock.ps.jit import choose, kernel, part
+from paddock.ps.jit import F32, F64, I64, choose, kernel, part
 from paddock.ps.optimizers.guards import square_sum, square_sums
-from paddock.ps.optimizers.paddle_rules import (
-    paddle_adam,
-    paddle_rmsprop,
-    paddle_sparse_adam,
-)
-from paddock.ps.optimizers.rule import F32, F64, I64, OptimizerRule, Option, Slot
+from paddock.ps.optimizers.paddle_rules import paddle_adam, paddle_rmsprop, paddle_sparse_adam
+from paddock.ps.optimizers.rule import OptimizerRule, Option, Slot
 from paddock.ps.spec import OptimizerSpec, check_fields
 
 

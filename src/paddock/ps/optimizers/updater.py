@@ -10,9 +10,9 @@ import numpy as np
 
 from paddock.errors import UsageError
 from paddock.ps import jit
-from paddock.ps.jit import plain
+from paddock.ps.jit import F32, I64, plain
 from paddock.ps.optimizers import guards
-from paddock.ps.optimizers.rule import F32, I64, Slot
+from paddock.ps.optimizers.rule import Slot
 from paddock.ps.optimizers.rules import RULES, check_optimizer
 from paddock.ps.spec import OptimizerSpec
 

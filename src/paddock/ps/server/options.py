@@ -344,11 +344,7 @@ def _mistakes(o: ServerOptions) -> list[tuple[object, str, str]]:
             "--ack replica needs a witness",
             "--witness HOST:PORT",
         ),
-        (
-            o.replica_of and not o.witness,
-            "--replica-of needs a witness",
-            "--witness HOST:PORT",
-        ),
+        (o.replica_of and not o.witness, "--replica-of needs a witness", "--witness HOST:PORT"),
         (o.witness and not o.data_dir, "a server of a pair needs a log", "--data-dir DIR"),
         (
             o.witness and o.witness == o.replica_of,

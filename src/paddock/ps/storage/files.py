@@ -56,9 +56,7 @@ def write_error(what: str, directory: Path, error: OSError) -> PaddockError:
     hint = _WRONG_PATH.get(error.errno or 0, hint)
     room = "" if error.errno in _WRONG_PATH else room_text(directory)
     return PaddockError(
-        f"{what} in {directory}: {reason}{room}",
-        hint=hint,
-        retryable=error.errno in _FULL,
+        f"{what} in {directory}: {reason}{room}", hint=hint, retryable=error.errno in _FULL
     )
 
 

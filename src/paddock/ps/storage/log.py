@@ -19,13 +19,7 @@ from pathlib import Path
 
 from paddock.errors import PaddockError
 from paddock.ps.storage import segment
-from paddock.ps.storage.files import (
-    Piece,
-    replacing,
-    sync_path,
-    write_error,
-    writing,
-)
+from paddock.ps.storage.files import Piece, replacing, sync_path, write_error, writing
 from paddock.ps.storage.segment import HEAD_SIZE, Head, LogDamage, Segment
 from paddock.ps.wire import frames
 

@@ -177,8 +177,7 @@ def commit_checkpoint(
     path = directory / (name + ".tmp")
     if base is not None and len(list(base.bases())) + 2 > CHAIN_MAX:
         raise UsageError(
-            f"checkpoint {base.path} is already {CHAIN_MAX - 1} deltas long",
-            hint="save a full one",
+            f"checkpoint {base.path} is already {CHAIN_MAX - 1} deltas long", hint="save a full one"
         )
     parts = {f"server-{index}": read_part(path / f"server-{index}") for index in range(servers)}
     tables = parts["server-0"][0]["tables"]

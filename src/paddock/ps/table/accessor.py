@@ -7,19 +7,16 @@ key, lsn), so a replay decides the same.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paddock.ps.jit import F32, I64, U32, Flags
 from paddock.ps.spec import AccessorSpec
-from paddock.ps.table.index import make_index, reserve_shards
+from paddock.ps.table.index import make_index
 from paddock.ps.table.memory import GrowableArray
 from paddock.ps.table.sharding import admission_draw
 from paddock.ps.table.states import State
 
-Keys = NDArray[np.int64]
-Floats = NDArray[np.float32]
 
-
-def score(shows: Floats, clicks: Floats, spec: AccessorSpec) -> Floats:
+def score(shows: F32, clicks: F32, spec: AccessorSpec) -> F32:
     """(show - click) * nonclick_coeff + click * click_coeff of each row, float32[n].
 
     Source: Paddle 2.6, CtrCommonAccessor::ShowClickScore.
@@ -28,7 +25,7 @@ def score(shows: Floats, clicks: Floats, spec: AccessorSpec) -> Floats:
     [6.0]
     """
     nonclick, click = np.float32(spec.nonclick_coeff), np.float32(spec.click_coeff)
-    out: Floats = (shows - clicks) * nonclick + clicks * click
+    out: F32 = (shows - clicks) * nonclick + clicks * click
     return out
 
 
@@ -38,15 +35,24 @@ def seconds(now: float) -> np.uint32:
     return out
 
 
-def expired(touched: NDArray[np.uint32], ttl_seconds: int, now: float) -> NDArray[np.bool_]:
+def expired(touched: U32, ttl_seconds: int, now: float) -> Flags:
     """True, (n,) bool, for rows last pushed more than ttl_seconds ago; touched: (n,) uint32."""
-    out: NDArray[np.bool_] = np.int64(seconds(now)) - touched.astype(np.int64) > ttl_seconds
+    out: Flags = np.int64(seconds(now)) - touched.astype(np.int64) > ttl_seconds
     return out
 
 
 def admits_all(spec: AccessorSpec) -> bool:
     """Every key gets a row at its first push."""
     return spec.admit_count <= 1 and spec.admit_probability >= 1.0 and spec.admit_score <= 0.0
+
+
+def statistics_columns(
+    spec: AccessorSpec, is_aged: bool, rows_max: int
+) -> dict[str, GrowableArray]:
+    """The arrays of shows and clicks that a table keeps, and of the time of the last push."""
+    names = ["shows", "clicks"] * spec.statistics + ["touched"] * is_aged
+    kinds = {"touched": np.uint32}
+    return {n: GrowableArray(kinds.get(n, np.float32), reserve=rows_max) for n in names}
 
 
 class Candidates:
@@ -59,16 +65,12 @@ class Candidates:
     def __init__(self, spec: AccessorSpec, shards: int, rows_max: int, seed: int) -> None:
         self._spec = spec
         self._seed = seed
-        self._shards = shards
+
         self._index = make_index(shards, rows_max)
         # With a coin alone there is nothing to remember.
         self._counts = spec.admit_count > 1 or spec.admit_score > 0.0
-        self._columns = {"counts": GrowableArray(np.uint32, reserve=rows_max)}
-        if spec.statistics:
-            self._columns["shows"] = GrowableArray(np.float32, reserve=rows_max)
-            self._columns["clicks"] = GrowableArray(np.float32, reserve=rows_max)
-        if spec.ttl_seconds:
-            self._columns["touched"] = GrowableArray(np.uint32, reserve=rows_max)
+        counts = {"counts": GrowableArray(np.uint32, reserve=rows_max)}
+        self._columns = counts | statistics_columns(spec, bool(spec.ttl_seconds), rows_max)
 
     @property
     def nbytes(self) -> int:
@@ -80,16 +82,16 @@ class Candidates:
         held = min(len(column.array) for column in self._columns.values())
         return self._index.top + count <= min(held, self._index.rows_sure)
 
-    def reserve(self, keys: Keys) -> None:
+    def reserve(self, keys: I64) -> None:
         """Makes room for these distinct keys, (n,) int64. Raises MemoryError."""
         new = keys[self._index.find(keys) < 0]
-        reserve_shards(self._index, new, self._shards)
+        self._index.reserve(new)
         for column in self._columns.values():
             column.hold(max(self._index.top, self._index.live + len(new)))
 
     def admit(
-        self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
-    ) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        self, keys: I64, shows: F32, clicks: F32, *, now: float, lsn: int
+    ) -> tuple[Flags, F32, F32]:
         """Counts a push of keys that have no row: (admitted, shows, clicks so far), each (n,).
 
         The admitted are forgotten here: they get a row.
@@ -119,7 +121,7 @@ class Candidates:
         self._index.remove(keys[admitted])
         return admitted, shows, clicks
 
-    def forget(self, keys: Keys) -> None:
+    def forget(self, keys: I64) -> None:
         """Drops these keys, (n,) int64, because they have a row now."""
         self._index.remove(keys)
 
@@ -139,10 +141,8 @@ class Candidates:
         if len(keys) == 0:
             return {}
         order = np.argsort(keys)
-        state: State = {"candidate_keys": keys[order]}
-        for name, column in self._columns.items():
-            state[f"candidate_{name}"] = column.array[rows[order]]
-        return state
+        columns = {f"candidate_{n}": one.array[rows[order]] for n, one in self._columns.items()}
+        return {"candidate_keys": keys[order], **columns}
 
     def load_shard(self, shard: int, state: State) -> None:
         """Replaces a shard's candidates by those of a state; it may have none."""
@@ -150,7 +150,7 @@ class Candidates:
         if "candidate_keys" not in state:
             return
         keys = np.array(state["candidate_keys"], np.int64)
-        self._index.reserve(shard, len(keys))
+        self._index.reserve(keys)
         rows, _ = self._index.make(keys)
         for name, column in self._columns.items():
             column.need(self._index.top)

@@ -15,32 +15,29 @@ from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from paddock.ps.jit import F32, I64
 from paddock.ps.table.sharding import sum_by, unique
 from paddock.ps.wire.errors import RequestError
 
 # A trainer pushes step s + 1 after it has seen s committed, perhaps not by this server yet.
 STEPS_AHEAD_MAX = 2
 
-Keys = NDArray[np.int64]
-Floats = NDArray[np.float32]
-
 
 class SparsePiece(NamedTuple):
     """Rows by key, of one frame or of more. shows, clicks: float32[n]; both, or none is given."""
 
-    keys: Keys
-    rows: Floats
-    shows: Floats | None = None
-    clicks: Floats | None = None
+    keys: I64
+    rows: F32
+    shows: F32 | None = None
+    clicks: F32 | None = None
 
 
 class DensePiece(NamedTuple):
     """Elements start to start + len(grads) of the table."""
 
     start: int
-    grads: Floats
+    grads: F32
 
     @property
     def stop(self) -> int:
@@ -88,9 +85,7 @@ class PendingGradients(Generic[P]):
 
     def incarnations(self, step: int) -> dict[int, int]:
         """The (trainer, incarnation) of each that has given something to the step."""
-        return {
-            trainer: incarnation for trainer, (incarnation, _) in self._steps.get(step, {}).items()
-        }
+        return {trainer: newest for trainer, (newest, _) in self._steps.get(step, {}).items()}
 
     def add(self, step: int, member: tuple[int, int], part: int, piece: P) -> bool:
         """Hold a copy of a frame's piece. False when it changed nothing (late, fenced, repeated).
@@ -119,10 +114,9 @@ class PendingGradients(Generic[P]):
     def merge(self, step: int, members: Iterable[tuple[int, int]], how: str) -> list[P]:
         """The step's gradients, and forget them; [] when there is nothing (left) to apply.
 
-        Of a sparse table one piece, with distinct keys in the order of (trainer, part, row) first
-        seen, and sums of shows and clicks. Of a dense one, the runs of elements that somebody
-        gave, in order. how: sum, or mean, which divides by the number of members, whether or not
-        they all gave something to a key or an element.
+        A sparse table gets one piece, with distinct keys in the order of (trainer, part, row) first
+        seen, and sums of shows and clicks; a dense one the runs of elements that somebody gave, in
+        order. how: sum, or mean, which divides by the number of members, whatever each gave.
         """
         incarnations = sorted(members)
         return self._unite(self._take(step, incarnations), how, len(incarnations))
@@ -211,7 +205,7 @@ def merge_dense(trainers: list[list[DensePiece]], how: str, members: int) -> lis
     return merged
 
 
-def _divided(sums: Floats, how: str, members: int) -> Floats:
+def _divided(sums: F32, how: str, members: int) -> F32:
     if how == "mean":
         sums /= np.float32(members)
     return sums
@@ -228,7 +222,7 @@ def _runs(pieces: list[DensePiece]) -> list[tuple[int, int]]:
     return runs
 
 
-def _add_trainer(total: Floats, start: int, pieces: list[DensePiece]) -> None:
+def _add_trainer(total: F32, start: int, pieces: list[DensePiece]) -> None:
     """total += one trainer's pieces; where these overlap, their own sum is taken first."""
     ends = sorted((p.start, p.stop) for p in pieces)
     if all(a[1] <= b[0] for a, b in pairwise(ends)):
@@ -254,14 +248,10 @@ class SparseContributions(PendingGradients[SparsePiece]):
 
     _piece, _unite = SparsePiece, staticmethod(merge_sparse)
 
-    def keys(self) -> list[Keys]:
+    def keys(self) -> list[I64]:
         """The keys of all pieces that are held, (n,) int64 each."""
-        return [
-            piece.keys
-            for held in self._steps.values()
-            for _, parts in held.values()
-            for piece in parts.values()
-        ]
+        of_trainers = [parts for held in self._steps.values() for _, parts in held.values()]
+        return [piece.keys for parts in of_trainers for piece in parts.values()]
 
 
 class DenseContributions(PendingGradients[DensePiece]):

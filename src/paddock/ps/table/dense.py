@@ -9,12 +9,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
+from paddock.ps.jit import F32
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec
-from paddock.ps.table.accessor import Floats
 from paddock.ps.table.initial import Initial
 from paddock.ps.table.sharding import as_contiguous
 from paddock.ps.table.states import State, check_shape
@@ -37,7 +36,7 @@ class DenseTable:
     def __init__(self, spec: DenseSpec, shards: Iterable[int]) -> None:
         self.spec = spec
         self._updaters: dict[int, Updater] = {}  # By the length of a shard.
-        self._rows: dict[int, Floats] = {}
+        self._rows: dict[int, F32] = {}
         for shard in shards:
             self.add_shard(shard)
 
@@ -64,9 +63,8 @@ class DenseTable:
 
     def holds(self, start: int, stop: int) -> bool:
         """All elements [start, stop) are here."""
-        if not 0 <= start <= stop <= self.spec.size:
-            return False
-        return all(shard in self._rows for shard, _, _ in self._parts(start, stop))
+        is_within = 0 <= start <= stop <= self.spec.size
+        return is_within and all(one in self._rows for one, _, _ in self._parts(start, stop))
 
     def holds_whole(self, start: int, stop: int) -> bool:
         """All elements are here and no shard is cut, as a push needs."""
@@ -74,16 +72,15 @@ class DenseTable:
             self.spec.range(shard) == (first, end) for shard, first, end in self._parts(start, stop)
         )
 
-    def pull(self, start: int, out: Floats) -> None:
+    def pull(self, start: int, out: F32) -> None:
         """Writes the elements from `start` on to out, (n,) float32."""
         for part, weights in self._weights(start, start + len(out)):
             out[part] = weights
 
-    def push(self, start: int, grads: Floats, *, lr: float) -> None:
+    def push(self, start: int, grads: F32, *, lr: float) -> None:
         """Updates whole shards by grads, (n,) float32, which may be overwritten.
 
-        Raises: PaddockError when a shard is not here or is covered only in part; nothing is
-        changed then.
+        Raises PaddockError, and changes nothing, when a shard is not here or is covered in part.
         """
         if not self.holds_whole(start, start + len(grads)):
             raise self._refused(start, start + len(grads))
@@ -92,12 +89,12 @@ class DenseTable:
             part = grads[first - start : end - start].reshape(1, -1)
             self._updaters[end - first].apply(self._rows[shard], _ROW, part, lr)
 
-    def set(self, start: int, values: Floats) -> None:
+    def set(self, start: int, values: F32) -> None:
         """Sets the elements from `start` on to values, (n,) float32; state stays."""
         for part, weights in self._weights(start, start + len(values)):
             weights[:] = values[part]
 
-    def add(self, start: int, deltas: Floats) -> None:
+    def add(self, start: int, deltas: F32) -> None:
         """Adds deltas, (n,) float32, to the elements from `start` on; state stays."""
         for part, weights in self._weights(start, start + len(deltas)):
             weights += deltas[part]
@@ -158,7 +155,7 @@ class DenseTable:
                 start = end
             shard += 1
 
-    def _weights(self, start: int, stop: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+    def _weights(self, start: int, stop: int) -> Iterator[tuple[slice, F32]]:
         """(slice of [0, stop - start), the weights there as a view) for each shard."""
         if not self.holds(start, stop):
             raise self._refused(start, stop)

@@ -7,24 +7,23 @@ asks for each frame, whoever sent it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.ps import jit
-from paddock.ps.jit import kernel
+from paddock.ps.jit import F32, I64, U32, kernel
 from paddock.ps.wire.errors import RequestError
 
 _EXPONENT = np.uint32(0x7F800000)  # IEEE 754 binary32: all exponent bits set is Inf or NaN.
 
 
 @kernel
-def _count(bits: NDArray[np.uint32]) -> int:
+def _count(bits: U32) -> int:
     found = 0
     for i in range(bits.size):
         found += (bits[i] & _EXPONENT) == _EXPONENT
     return found
 
 
-def all_finite(values: NDArray[np.float32]) -> bool:
+def all_finite(values: F32) -> bool:
     """No element is NaN or infinite.
 
     >>> all_finite(np.ones(3, np.float32)), all_finite(np.array([1, np.nan], np.float32))
@@ -35,17 +34,11 @@ def all_finite(values: NDArray[np.float32]) -> bool:
     return bool(np.isfinite(values).all())
 
 
-def first_bad(values: NDArray[np.float32]) -> int:
-    """Index along the first axis, (n,) or (n, dim), of the first bad element; there must be one."""
-    rows = np.isfinite(values).reshape(len(values), -1).all(axis=1)
-    return int(np.argmin(rows))
-
-
-def check_finite(table: str, values: NDArray[np.float32], keys: NDArray[np.int64] | None) -> None:
+def check_finite(table: str, values: F32, keys: I64 | None) -> None:
     """Raises RequestError that names the first NaN or infinity in values, (n,) or (n, dim)."""
     if not values.size or all_finite(values):
         return
-    at = first_bad(values)
+    at = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
     where = f"key {int(keys[at])}" if keys is not None else f"element {at}"
     raise RequestError(
         "value",

@@ -12,17 +12,14 @@ import sys
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.ps import jit
-from paddock.ps.jit import kernel, part
+from paddock.ps.jit import I32, I64, kernel, part
 from paddock.ps.table.memory import GrowableArray
 from paddock.ps.table.sharding import mix, shard_of, shard_shift
 
-# Columns of the table of shards.
-_OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3
-# Counters that the loops keep.
-_TOP, _FREE, _FRESH = 0, 1, 2
+_OFFSET, _MASK, _LIVE, _LIMIT = 0, 1, 2, 3  # columns of the table of shards
+_TOP, _FREE, _FRESH = 0, 1, 2  # counters that the loops keep
 _SLOTS_MIN = 16
 SLOT_BYTES = 16
 # A block is at least 0.25 full but for the smallest; the blocks that were outgrown make the array
@@ -32,30 +29,17 @@ _ONE = np.uint64(1)
 # A freed block of at least this many slots gives its memory back at once.
 _RELEASE_FROM_SLOTS = 1 << 13
 
-Keys = NDArray[np.int64]
-Rows = NDArray[np.int64]
-Slots = NDArray[np.int64]  # (n, 2)
-
 
 def make_index(shards: int, rows_max: int) -> FlatIndex | DictIndex:
     """The index for this process: compiled, or on dicts (about 6 times slower, 5 times larger)."""
     return FlatIndex(shards, rows_max) if jit.HAVE_NUMBA else DictIndex(shards)
 
 
-def reserve_shards(index: FlatIndex | DictIndex, keys: Keys, shards: int) -> None:
-    """Makes the blocks large enough for these distinct unknown keys, (n,). Raises MemoryError."""
-    counts = np.bincount(shard_of(keys, shards), minlength=shards)
-    for shard in np.flatnonzero(counts).tolist():
-        index.reserve(shard, int(counts[shard]))
-
-
 # --------------------------------------------------------------------------------- the loops
 
 
 @part
-def _probe(
-    key: int, slots: Slots, table: NDArray[np.int64], shift: np.uint64
-) -> tuple[int, int, int]:
+def _probe(key: int, slots: I64, table: I64, shift: np.uint64) -> tuple[int, int, int]:
     """(shard, slot of its block, row): where the key is; row -1: where it would be."""
     h = mix(np.uint64(key))
     shard = np.int64((h >> _ONE) >> shift)
@@ -70,7 +54,7 @@ def _probe(
 
 
 @kernel
-def _find(keys: Keys, rows: Rows, slots: Slots, table: NDArray[np.int64], shift: int) -> None:
+def _find(keys: I64, rows: I64, slots: I64, table: I64, shift: int) -> None:
     s = np.uint64(shift)
     for i in range(keys.size):
         rows[i] = _probe(keys[i], slots, table, s)[2]
@@ -79,19 +63,16 @@ def _find(keys: Keys, rows: Rows, slots: Slots, table: NDArray[np.int64], shift:
 @kernel
 def _make(
     begin: int,
-    keys: Keys,
-    rows: Rows,
-    fresh: NDArray[np.int64],
-    slots: Slots,
-    table: NDArray[np.int64],
+    keys: I64,
+    rows: I64,
+    fresh: I64,
+    slots: I64,
+    table: I64,
     shift: int,
-    free: NDArray[np.int32],
-    counters: NDArray[np.int64],
+    free: I32,
+    counters: I64,
 ) -> int:
-    """As _find from position `begin` on, giving unknown keys a row; stops at a full shard.
-
-    Returns the position where it stopped. fresh: positions of the keys that were unknown.
-    """
+    """As _find from `begin` on, and gives unknown keys a row; the end, or where a shard is full."""
     s = np.uint64(shift)
     for i in range(begin, keys.size):
         shard, slot, row = _probe(keys[i], slots, table, s)
@@ -114,13 +95,7 @@ def _make(
 
 
 @kernel
-def _move(
-    slots: Slots,
-    old: int,
-    old_count: int,
-    new: int,
-    new_count: int,
-) -> None:
+def _move(slots: I64, old: int, old_count: int, new: int, new_count: int) -> None:
     mask = new_count - 1
     for i in range(new, new + new_count):
         slots[i, 1] = -1
@@ -134,14 +109,7 @@ def _move(
 
 
 @kernel
-def _remove(
-    keys: Keys,
-    slots: Slots,
-    table: NDArray[np.int64],
-    shift: int,
-    free: NDArray[np.int32],
-    counters: NDArray[np.int64],
-) -> None:
+def _remove(keys: I64, slots: I64, table: I64, shift: int, free: I32, counters: I64) -> None:
     """Knuth, TAOCP 3, 6.4, algorithm R: the keys behind the hole move into it where they may."""
     s = np.uint64(shift)
     for i in range(keys.size):
@@ -165,19 +133,14 @@ def _remove(
 
 
 @kernel
-def _entries(
-    slots: Slots,
-    offset: int,
-    count: int,
-    keys: Keys,
-    rows: Rows,
-) -> None:
+def _entries(block: I64, live: int) -> tuple[I64, I64]:
+    keys, rows = np.empty(live, np.int64), np.empty(live, np.int64)
     n = 0
-    for i in range(offset, offset + count):
-        if slots[i, 1] >= 0:
-            keys[n] = slots[i, 0]
-            rows[n] = slots[i, 1]
+    for i in range(len(block)):
+        if block[i, 1] >= 0:
+            keys[n], rows[n] = block[i, 0], block[i, 1]
             n += 1
+    return keys, rows
 
 
 # ----------------------------------------------------------------------------------- compiled
@@ -265,60 +228,52 @@ class FlatIndex:
         used = self._blocks.end - self._blocks.free
         return used * SLOT_BYTES + int(self._counters[_FREE]) * 4
 
-    def find(self, keys: Keys) -> Rows:
+    def find(self, keys: I64) -> I64:
         """The row of each key, int64[n]; -1 where there is none."""
         rows = np.empty(keys.size, np.int64)
         _find(keys, rows, self._slots.array, self._table, self._shift)
         return rows
 
-    def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
+    def make(self, keys: I64) -> tuple[I64, I64]:
         """(row of each key, (n,) int64; positions of the keys that had none and have one now)."""
-        n = keys.size
-        rows = np.empty(n, np.int64)
-        fresh = np.empty(n, np.int64)
-        self._counters[_FRESH] = 0
-        at = 0
+        rows, fresh = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
+        self._counters[_FRESH] = at = 0
+        table, shift, free, counters = self._table, self._shift, self._free, self._counters
         while True:
-            at = _make(
-                at, keys, rows, fresh, self._slots.array, self._table,
-                self._shift, self._free, self._counters,
-            )  # fmt: skip
-            if at == n:
-                return rows, fresh[: self._counters[_FRESH]]
+            at = _make(at, keys, rows, fresh, self._slots.array, table, shift, free, counters)
+            if at == keys.size:
+                return rows, fresh[: counters[_FRESH]]
             shard = int(shard_of(keys[at : at + 1], self._shards)[0])
-            self._place(shard, 2 * (int(self._table[shard, _MASK]) + 1))
+            self._place(shard, 2 * (int(table[shard, _MASK]) + 1))
 
-    def remove(self, keys: Keys) -> None:
+    def remove(self, keys: I64) -> None:
         """Drops these keys, (n,) int64; their rows are free. Unknown keys are passed over."""
         need = int(self._counters[_FREE]) + keys.size
         if need > len(self._free):
             free = np.empty(max(need, 2 * len(self._free)), np.int32)
             free[: len(self._free)] = self._free
             self._free = free
-        _remove(
-            keys, self._slots.array, self._table, self._shift, self._free,
-            self._counters,
-        )  # fmt: skip
-        self._forget_when_empty()
+        _remove(keys, self._slots.array, self._table, self._shift, self._free, self._counters)
+        if self.live == 0:
+            self._counters[:2] = 0
 
     @property
     def rows_sure(self) -> int:
         """Keys, however they spread, for which no array grows."""
         return (len(self._slots.array) - 2 * self._shards * _SLOTS_MIN) // _SLOTS_PER_KEY_MAX
 
-    def reserve(self, shard: int, more: int) -> None:
-        """Makes the shard's block large enough for `more` further keys, in one move."""
-        slots = slots_for(shard, int(self._table[shard, _LIVE]) + more)
-        if slots > int(self._table[shard, _MASK]) + 1:
-            self._place(shard, slots)
+    def reserve(self, keys: I64) -> None:
+        """Makes blocks large enough for these unknown keys, (n,) int64. Raises MemoryError."""
+        counts = np.bincount(shard_of(keys, self._shards), minlength=self._shards)
+        for shard in np.flatnonzero(counts).tolist():
+            slots = slots_for(shard, int(self._table[shard, _LIVE] + counts[shard]))
+            if slots > int(self._table[shard, _MASK]) + 1:
+                self._place(shard, slots)
 
-    def entries(self, shard: int) -> tuple[Keys, Rows]:
-        """(keys, rows) of a shard, in no useful order; copies."""
-        offset, mask, live, _ = (int(v) for v in self._table[shard])
-        keys = np.empty(live, np.int64)
-        rows = np.empty(live, np.int64)
-        _entries(self._slots.array, offset, mask + 1, keys, rows)
-        return keys, rows
+    def entries(self, shard: int) -> tuple[I64, I64]:
+        """(keys, rows) of a shard, (n,) int64 each, in no useful order; copies."""
+        offset, mask, live, _ = self._table[shard].tolist()
+        return _entries(self._slots.array[offset : offset + mask + 1], live)
 
     def live_in(self, shard: int) -> int:
         """Rows of one shard."""
@@ -326,15 +281,9 @@ class FlatIndex:
 
     def clear(self, shard: int) -> None:
         """Drops all keys of a shard; its block becomes small again."""
-        keys, _ = self.entries(shard)
-        if len(keys) == 0:
-            return
-        self.remove(np.sort(keys))
-        self._place(shard, _SLOTS_MIN)
-
-    def _forget_when_empty(self) -> None:
-        if self._counters[_FREE] == self._counters[_TOP]:
-            self._counters[:2] = 0
+        if self.live_in(shard):
+            self.remove(np.sort(self.entries(shard)[0]))
+            self._place(shard, _SLOTS_MIN)
 
     def _place(self, shard: int, slots: int) -> None:
         """Gives the shard a block of another size, and moves its keys there."""
@@ -397,16 +346,16 @@ class DictIndex:
         """An estimate: a dict's entry, its key and its row are objects."""
         return self.live * 150
 
-    def _places(self, keys: Keys) -> Iterator[tuple[dict[int, int], int]]:
+    def _places(self, keys: I64) -> Iterator[tuple[dict[int, int], int]]:
         """(the dict of its shard, the key) of each."""
         dicts = map(self._dicts.__getitem__, shard_of(keys, self._shards).tolist())
         return zip(dicts, keys.tolist(), strict=True)
 
-    def find(self, keys: Keys) -> Rows:
+    def find(self, keys: I64) -> I64:
         """The row of each key, int64[n]; -1 where there is none."""
         return np.array([rows.get(key, -1) for rows, key in self._places(keys)], np.int64)
 
-    def make(self, keys: Keys) -> tuple[Rows, NDArray[np.int64]]:
+    def make(self, keys: I64) -> tuple[I64, I64]:
         """(row of each key, (n,) int64; positions of the keys that had none and have one now)."""
         found, fresh = [], []
         for at, (rows, key) in enumerate(self._places(keys)):
@@ -419,7 +368,7 @@ class DictIndex:
             found.append(rows[key])
         return np.array(found, np.int64), np.array(fresh, np.int64)
 
-    def remove(self, keys: Keys) -> None:
+    def remove(self, keys: I64) -> None:
         """Drops these keys, (n,) int64; their rows are free. Unknown keys are passed over."""
         for rows, key in self._places(keys):
             if key in rows:
@@ -433,10 +382,10 @@ class DictIndex:
         """A dict has no array of ours."""
         return sys.maxsize
 
-    def reserve(self, shard: int, more: int) -> None:
-        """Nothing: a dict grows by itself."""
+    def reserve(self, keys: I64) -> None:
+        """Nothing: a dict grows by itself; keys: (n,) int64."""
 
-    def entries(self, shard: int) -> tuple[Keys, Rows]:
+    def entries(self, shard: int) -> tuple[I64, I64]:
         """(keys, rows) of a shard; copies."""
         entries = self._dicts[shard]
         return np.array(list(entries), np.int64), np.array(list(entries.values()), np.int64)
@@ -447,5 +396,4 @@ class DictIndex:
 
     def clear(self, shard: int) -> None:
         """Drops all keys of a shard."""
-        keys, _ = self.entries(shard)
-        self.remove(np.sort(keys))
+        self.remove(np.sort(self.entries(shard)[0]))

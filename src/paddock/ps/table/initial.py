@@ -1,4 +1,4 @@
-"""First values of rows: pure functions of (seed, key, column), the same on any server.
+"""Rows are initialized (initialised) by pure functions of (seed, key, column), on any server alike.
 
 Only operations that IEEE 754 rounds exactly are used (no log, no sin), so that the compiled loop
 and numpy give the same bits.
@@ -10,25 +10,18 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.ps import jit
-from paddock.ps.jit import kernel, part
+from paddock.ps.jit import F32, I64, kernel, part
 from paddock.ps.spec import InitialSpec
 from paddock.ps.table.sharding import GOLDEN, mix, mix_int
 
 _CONSTANT, _UNIFORM, _NORMAL = 0, 1, 2
-_ONE = np.uint64(1)
-_THREE = np.uint64(3)
-_S40 = np.uint64(40)
-_S16 = np.uint64(16)
-_S32 = np.uint64(32)
-_S48 = np.uint64(48)
-_LOW16 = np.uint64(0xFFFF)
+_ONE, _THREE, _LOW16 = np.uint64(1), np.uint64(3), np.uint64(0xFFFF)
+_S16, _S32, _S40, _S48 = np.uint64(16), np.uint64(32), np.uint64(40), np.uint64(48)
 _STEP = 2.0**-23
 _CHUNK = 4096
-# Rows that are fetched ahead.
-_BLOCK = 64
+_BLOCK = 64  # rows that are fetched ahead
 
 
 @part
@@ -67,9 +60,7 @@ def _key_state(key: Any, seed: np.uint64) -> Any:
 
 
 @kernel
-def _fetch(
-    rows: NDArray[np.int64], begin: int, end: int, values: NDArray[np.float32]
-) -> np.float32:
+def _fetch(rows: I64, begin: int, end: int, values: F32) -> np.float32:
     """Reads both ends of a block of rows, and does nothing else.
 
     Without a branch the reads do not wait for one another, and the loop that follows finds its
@@ -84,12 +75,7 @@ def _fetch(
 
 
 @kernel
-def set_versions(
-    rows: NDArray[np.int64],
-    version: NDArray[np.int64],
-    lsn: int,
-    values: NDArray[np.float32],
-) -> np.float32:
+def set_versions(rows: I64, version: I64, lsn: int, values: F32) -> np.float32:
     """version[rows] = lsn, rows (n,) int64; puts values[rows] into the cache for what follows."""
     for i in range(rows.size):
         version[rows[i]] = lsn
@@ -101,11 +87,11 @@ def _gather(
     kind: int,
     scale: float,
     seed: np.uint64,
-    keys: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    values: NDArray[np.float32],
+    keys: I64,
+    rows: I64,
+    values: F32,
     start: int,
-    out: NDArray[np.float32],
+    out: F32,
 ) -> float:
     """Columns from `start` on of first values; of rows that there are, the first columns."""
     width = out.shape[1]
@@ -129,11 +115,11 @@ def _start(
     kind: int,
     scale: float,
     seed: np.uint64,
-    keys: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    fresh: NDArray[np.int64],
-    state0: NDArray[np.float32],
-    values: NDArray[np.float32],
+    keys: I64,
+    rows: I64,
+    fresh: I64,
+    state0: F32,
+    values: F32,
 ) -> None:
     dim = values.shape[1] - state0.size
     for f in range(fresh.size):
@@ -157,16 +143,20 @@ class Initial:
     def __init__(self, spec: InitialSpec, dim: int) -> None:
         self.dim = dim
         self._compiled = jit.HAVE_NUMBA
-        self.kind, self.scale = _kind_and_scale(spec, dim)
+        kinds = {"uniform": _UNIFORM, "xavier": _UNIFORM, "normal": _NORMAL}
+        self.kind = kinds.get(spec.kind, _CONSTANT)
+        self.scale = 0.0 if spec.kind == "zeros" else float(spec.scale)
+        if spec.kind == "xavier":  # +-sqrt(6 / (fan_in + fan_out)). Glorot and Bengio 2010, (16).
+            self.scale = math.sqrt(6.0 / (spec.fan or dim))
         self.seed = np.uint64(mix_int(spec.seed ^ 0x696E6974))
 
-    def values(self, keys: NDArray[np.int64]) -> NDArray[np.float32]:
+    def values(self, keys: I64) -> F32:
         """First values of these keys' rows, float32[n, dim]."""
         out = np.empty((len(keys), self.dim), np.float32)
         self.fill(np.ascontiguousarray(keys, np.int64), out)
         return out
 
-    def fill(self, keys: NDArray[np.int64], out: NDArray[np.float32], start: int = 0) -> None:
+    def fill(self, keys: I64, out: F32, start: int = 0) -> None:
         """Writes columns start, start + 1, ... of each key's first value to out, (n, columns)."""
         if self._compiled:
             none = np.full(len(keys), -1)
@@ -177,13 +167,7 @@ class Initial:
             state = _key_state(keys[at : at + _CHUNK, None], self.seed)
             out[at : at + _CHUNK] = _draw(self.kind, self.scale, state, columns)
 
-    def gather(
-        self,
-        keys: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        values: NDArray[np.float32],
-        out: NDArray[np.float32],
-    ) -> None:
+    def gather(self, keys: I64, rows: I64, values: F32, out: F32) -> None:
         """Writes the first columns of values[row] to out, (n, columns); first values where row < 0.
 
         About twice as fast as numpy on rows far apart.
@@ -196,14 +180,7 @@ class Initial:
         if not known.all():
             out[~known] = self.values(keys[~known])
 
-    def start(
-        self,
-        keys: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        fresh: NDArray[np.int64],
-        state: NDArray[np.float32],
-        values: NDArray[np.float32],
-    ) -> None:
+    def start(self, keys: I64, rows: I64, fresh: I64, state: F32, values: F32) -> None:
         """Writes new rows of values, (capacity, width): first weights, then state, (width - dim,).
 
         fresh: positions in keys and rows, both (n,) int64."""
@@ -213,11 +190,3 @@ class Initial:
         made = rows[fresh]
         values[made, : self.dim] = self.values(keys[fresh])
         values[made, self.dim :] = state
-
-
-def _kind_and_scale(spec: InitialSpec, dim: int) -> tuple[int, float]:
-    """xavier is uniform in +-sqrt(6 / (fan_in + fan_out)). Source: Glorot and Bengio 2010, (16)."""
-    if spec.kind == "xavier":
-        return _UNIFORM, math.sqrt(6.0 / (spec.fan or dim))
-    kinds = {"zeros": _CONSTANT, "constant": _CONSTANT, "uniform": _UNIFORM, "normal": _NORMAL}
-    return kinds[spec.kind], 0.0 if spec.kind == "zeros" else float(spec.scale)

@@ -26,10 +26,7 @@ _PAGE = mmap.PAGESIZE
 _HUGE_FROM_BYTES = 4 << 20
 # One mapping is never wider: a process has 128 TiB of addresses for all of its tables.
 _RESERVE_MAX = 1 << 40
-
-
-# What a process takes beside its tables.
-_PROCESS_BYTES = 256 << 20
+_PROCESS_BYTES = 256 << 20  # of a process, beside its tables
 
 
 def machine_bytes(root: Path = Path("/")) -> int:
@@ -42,9 +39,7 @@ def machine_bytes(root: Path = Path("/")) -> int:
 
 
 def memory_for_tables(servers: int) -> int:
-    """The memory that tables of each of so many servers may take by default: the rest is the
-    process's.
-    """
+    """Bytes that the tables of each of so many servers may take, beside the processes."""
     total = machine_bytes() // servers
     return total - max(total // 8, min(_PROCESS_BYTES, total // 2))
 
@@ -146,14 +141,12 @@ class GrowableArray:
         if _are_addresses_limited():
             return self._plain(least)
         size = -(-max(1, entries * self.entry_bytes) // _PAGE) * _PAGE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         try:
-            self._map = mmap.mmap(
-                -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
-            )
+            self._map = mmap.mmap(-1, size, flags=flags)
         except (OSError, ValueError, OverflowError):
             return self._plain(least)
-        per_entry = self.entry_bytes // self.dtype.itemsize
-        flat = np.frombuffer(self._map, self.dtype, entries * per_entry)
+        flat = np.frombuffer(self._map, self.dtype, entries * math.prod(self.tail))
         return flat.reshape(entries, *self.tail)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps import jit
-from paddock.ps.jit import kernel, part
+from paddock.ps.jit import F32, F64, I32, I64, U64, kernel, part
 
 _ONE = np.uint64(1)
 _N = TypeVar("_N", np.int64, np.float32)
@@ -24,11 +24,8 @@ _N = TypeVar("_N", np.int64, np.float32)
 # Constants and finaliser of splitmix64. Steele, Lea, Flood: "Fast splittable pseudorandom number
 # generators", OOPSLA 2014, variant 13 of the finaliser.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_M1 = np.uint64(0xBF58476D1CE4E5B9)
-_M2 = np.uint64(0x94D049BB133111EB)
-_S30 = np.uint64(30)
-_S27 = np.uint64(27)
-_S31 = np.uint64(31)
+_M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_S27, _S30, _S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 _MASK = (1 << 64) - 1
 
 
@@ -40,14 +37,13 @@ def mix(value: Any) -> Any:
     return value ^ (value >> _S31)
 
 
-def mix64(keys: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix64(keys: I64 | U64) -> U64:
     """Hash of each key, uint64[n]. Any int64 is a legal key.
 
     >>> [hex(h) for h in mix64(np.array([0, 1, -1]))]
     ['0x0', '0x5692161d100b05e5', '0xb4d055fcf2cbbd7b']
     """
-    out: NDArray[np.uint64] = mix(keys.view(np.uint64))
-    return out
+    return mix(keys.view(np.uint64))  # type: ignore[no-any-return]
 
 
 def mix_int(value: int) -> int:
@@ -59,11 +55,11 @@ def mix_int(value: int) -> int:
     return int(mix(np.array([value & _MASK], np.uint64))[0])
 
 
-def admission_draw(keys: NDArray[np.int64], seed: int, lsn: int) -> NDArray[np.float64]:
+def admission_draw(keys: I64, seed: int, lsn: int) -> F64:
     """A number in [0, 1) for each key, a pure function of (seed, key, lsn); float64[n]."""
     salt = np.uint64(mix_int(mix_int(seed ^ 0x636F696E) + lsn))
     h = mix64(mix64(keys) ^ salt)
-    out: NDArray[np.float64] = (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    out: F64 = (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return out
 
 
@@ -75,14 +71,13 @@ def shard_shift(shards: int) -> int:
     return 63 - (shards.bit_length() - 1)
 
 
-def shard_of(keys: NDArray[np.int64], shards: int) -> NDArray[np.int32]:
+def shard_of(keys: I64, shards: int) -> I32:
     """The shard of each key, int32[n]. shards: a power of two.
 
     >>> shard_of(np.array([0, 1, -1]), 64).tolist()
     [0, 21, 45]
     """
-    shift = np.uint64(shard_shift(shards))
-    out: NDArray[np.int32] = ((mix64(keys) >> _ONE) >> shift).astype(np.int32)
+    out: I32 = ((mix64(keys) >> _ONE) >> np.uint64(shard_shift(shards))).astype(np.int32)
     return out
 
 
@@ -106,12 +101,7 @@ def as_contiguous(array: NDArray[_N], kind: type[_N]) -> NDArray[_N]:
 
 
 @kernel
-def _unique(
-    keys: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    distinct: NDArray[np.int64],
-    inverse: NDArray[np.int32],
-) -> int:
+def _unique(keys: I64, slots: I32, distinct: I64, inverse: I32) -> int:
     mask = slots.size - 1
     slots[:] = -1
     found = 0
@@ -131,7 +121,7 @@ def _unique(
     return found
 
 
-def unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def unique(keys: I64) -> tuple[I64, I32]:
     """(distinct int64[u] in first-seen order, inverse int32[n]): keys == distinct[inverse].
 
     >>> distinct, inverse = unique(np.array([5, -2, 5]))
@@ -142,8 +132,7 @@ def unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32
     n = len(keys)
     if jit.HAVE_NUMBA:
         slots = np.empty(1 << max(4, (2 * n - 1).bit_length()), np.int32)
-        distinct = np.empty(n, np.int64)
-        inverse = np.empty(n, np.int32)
+        distinct, inverse = np.empty(n, np.int64), np.empty(n, np.int32)
         return distinct[: _unique(keys, slots, distinct, inverse)], inverse
     ordered, first, where = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
@@ -156,22 +145,14 @@ def unique(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32
 
 
 @kernel
-def _sum_by(
-    inverse: NDArray[np.int32], grads: NDArray[np.float32], out: NDArray[np.float32]
-) -> None:
+def _sum_by(inverse: I32, grads: F32, out: F32) -> None:
     for i in range(inverse.size):
         to = inverse[i]
         for j in range(out.shape[1]):
             out[to, j] += grads[i, j]
 
 
-def sum_by(
-    inverse: NDArray[np.int32],
-    count: int,
-    grads: NDArray[np.float32],
-    *,
-    out: NDArray[np.float32] | None = None,
-) -> NDArray[np.float32]:
+def sum_by(inverse: I32, count: int, grads: F32, *, out: F32 | None = None) -> F32:
     """Sum of the rows of grads (n, dim) with the same inverse: float32[count, dim], added to out.
 
     Rows are added in their order, so the result has the same bits compiled or not.
@@ -191,7 +172,7 @@ def sum_by(
     return out
 
 
-def expand(rows: NDArray[np.float32], inverse: NDArray[np.int32]) -> NDArray[np.float32]:
+def expand(rows: F32, inverse: I32) -> F32:
     """The row of each position: rows[inverse], float32[n, dim].
 
     >>> expand(np.float32([[1], [2]]), np.array([1, 0, 1])).tolist()
@@ -207,15 +188,7 @@ def expand(rows: NDArray[np.float32], inverse: NDArray[np.int32]) -> NDArray[np.
 
 
 @kernel
-def _group(
-    keys: NDArray[np.int64],
-    shift: int,
-    owner: NDArray[np.int32],
-    bounds: NDArray[np.int64],
-    order: NDArray[np.int64],
-    of: NDArray[np.int32],
-    at: NDArray[np.int64],
-) -> None:
+def _group(keys: I64, shift: int, owner: I32, bounds: I64, order: I64, of: I32, at: I64) -> None:
     s = np.uint64(shift)
     for i in range(keys.size):
         shard = np.int64((mix(np.uint64(keys[i])) >> _ONE) >> s)
@@ -229,9 +202,7 @@ def _group(
         at[of[i]] += 1
 
 
-def group(
-    keys: NDArray[np.int64], owner: NDArray[np.int32], servers: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def group(keys: I64, owner: I32, servers: int) -> tuple[I64, I64]:
     """(order int64[n], bounds int64[servers + 1]): positions of the keys grouped by server.
 
     Server s gets keys[order[bounds[s]:bounds[s + 1]]], in their order. owner: int32[shards], the
@@ -247,8 +218,7 @@ def group(
         order = np.argsort(of, kind="stable").astype(np.int64, copy=False)
         counts = np.bincount(of, minlength=servers)
         return order, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    bounds = np.zeros(servers + 1, np.int64)
-    order = np.empty(len(keys), np.int64)
-    of = np.empty(len(keys), np.int32)
-    _group(keys, shard_shift(len(owner)), owner, bounds, order, of, np.empty(servers, np.int64))
+    bounds, at = np.zeros(servers + 1, np.int64), np.empty(servers, np.int64)
+    order, of = np.empty(len(keys), np.int64), np.empty(len(keys), np.int32)
+    _group(keys, shard_shift(len(owner)), owner, bounds, order, of, at)
     return order, bounds

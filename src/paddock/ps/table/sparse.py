@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from paddock.ps import jit
+from paddock.ps.jit import F32, I64, Flags
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import SparseSpec
-from paddock.ps.table.accessor import (
-    Candidates,
-    Floats,
-    Keys,
-    admits_all,
-    expired,
-    score,
-    seconds,
-)
-from paddock.ps.table.index import Rows, make_index, reserve_shards
+from paddock.ps.table.accessor import Candidates, expired, score, seconds, statistics_columns
+from paddock.ps.table.index import make_index
 from paddock.ps.table.initial import Initial, set_versions
 from paddock.ps.table.memory import GrowableArray, machine_bytes
 from paddock.ps.table.sharding import as_contiguous, shard_of
@@ -56,17 +48,16 @@ class SparseTable:
         self._index = make_index(spec.shards, rows_max)
         self._values = GrowableArray(np.float32, (updater.width,), reserve=rows_max)
         # One number for each row, by name; the names are those of a shard's state.
-        self._columns = {"version": GrowableArray(np.int64, reserve=rows_max)}
-        accessor = spec.accessor
-        if accessor.statistics:
-            self._columns["shows"] = GrowableArray(np.float32, reserve=rows_max)
-            self._columns["clicks"] = GrowableArray(np.float32, reserve=rows_max)
-        if accessor.ttl_seconds or spec.eviction == "lru":
-            self._columns["touched"] = GrowableArray(np.uint32, reserve=rows_max)
+        accessor, is_lru = spec.accessor, spec.eviction == "lru"
+        self._columns = {
+            "version": GrowableArray(np.int64, reserve=rows_max),
+            **statistics_columns(accessor, is_lru or accessor.ttl_seconds > 0, rows_max),
+        }
         self._candidates: Candidates | None = None
-        if not admits_all(accessor):
+        share = accessor.admit_probability
+        if accessor.admit_count > 1 or share < 1.0 or accessor.admit_score > 0.0:
             self._candidates = Candidates(accessor, spec.shards, rows_max, spec.initial.seed)
-        self._shard_rows_max = -(-spec.max_rows // spec.shards) if spec.eviction == "lru" else 0
+        self._shard_rows_max = -(-spec.max_rows // spec.shards) if is_lru else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
         self._rewritten = np.zeros(spec.shards, np.int64)
         self._cuts: list[CowShards] = []
@@ -91,11 +82,11 @@ class SparseTable:
         own += sum(cut.nbytes for cut in self._cuts)
         return own + self._index.nbytes + (self._candidates.nbytes if self._candidates else 0)
 
-    def unknown(self, keys: Keys) -> int:
+    def unknown(self, keys: I64) -> int:
         """The number of these keys, (n,) int64, that have no row."""
         return int(np.count_nonzero(self._index.find(as_contiguous(keys, np.int64)) < 0))
 
-    def has_room(self, keys: Keys, *, bytes_left: int | None = None) -> bool:
+    def has_room(self, keys: I64, *, bytes_left: int | None = None) -> bool:
         """A push of these keys, (n,) int64, stays within max_rows, and within bytes_left if given.
 
         With eviction "lru" max_rows makes its own room. Nothing is changed.
@@ -120,7 +111,7 @@ class SparseTable:
         is_sure = self._index.top + count <= min(held, self._index.rows_sure)
         return is_sure and (self._candidates is None or self._candidates.is_sure_of(count))
 
-    def reserve(self, keys: Keys, spare_bytes: int = 0) -> None:
+    def reserve(self, keys: I64, spare_bytes: int = 0) -> None:
         """Makes room for keys, (n,) int64, so that a push of them needs no large array any more.
 
         spare_bytes: what carrying it out takes for a moment. The content stays the same.
@@ -130,7 +121,7 @@ class SparseTable:
         new = np.unique(keys[self._index.find(keys) < 0])
         if not len(new):
             return
-        reserve_shards(self._index, new, self.spec.shards)
+        self._index.reserve(new)
         for column in (self._values, *self._columns.values()):
             column.hold(max(self._index.top, self._index.live + len(new)))
         if self._candidates is not None:
@@ -139,7 +130,7 @@ class SparseTable:
 
     # ------------------------------------------------------------------------- pulls and pushes
 
-    def pull(self, keys: Keys, out: Floats) -> None:
+    def pull(self, keys: I64, out: F32) -> None:
         """Writes the weights of each key to out, (n, dim) float32; changes nothing.
 
         An unknown key's are its first value.
@@ -150,14 +141,14 @@ class SparseTable:
 
     def push(
         self,
-        keys: Keys,
-        grads: Floats,
+        keys: I64,
+        grads: F32,
         *,
         lr: float,
         now: float,
         lsn: int,
-        shows: Floats | None = None,
-        clicks: Floats | None = None,
+        shows: F32 | None = None,
+        clicks: F32 | None = None,
         coin: int | None = None,
     ) -> int:
         """Updates the rows of distinct keys by grads (n, dim); returns how many rows are new.
@@ -169,15 +160,10 @@ class SparseTable:
         keys, grads = as_contiguous(keys, np.int64), as_contiguous(grads, np.float32)
         accessor = self.spec.accessor
         if accessor.statistics or self._candidates:
-            shows = (
-                np.ones(len(keys), np.float32)
-                if shows is None
-                else as_contiguous(shows, np.float32)
-            )
+            n = len(keys)
+            shows = np.ones(n, np.float32) if shows is None else as_contiguous(shows, np.float32)
             clicks = (
-                np.zeros(len(keys), np.float32)
-                if clicks is None
-                else as_contiguous(clicks, np.float32)
+                np.zeros(n, np.float32) if clicks is None else as_contiguous(clicks, np.float32)
             )
             if self._candidates:
                 toss = lsn if coin is None else coin
@@ -186,31 +172,29 @@ class SparseTable:
                     keys, grads = keys[keep], grads[keep]
                     shows, clicks = shows[keep], clicks[keep]
         rows, made = self._rows_for(keys, now=now, lsn=lsn)
-        if not accessor.statistics:
-            self._apply(rows, grads, lr, lsn)
-            return made
-        assert shows is not None and clicks is not None
-        self._columns["shows"].array[rows] += shows
-        self._columns["clicks"].array[rows] += clicks
-        if accessor.unlock_score > 0.0 and accessor.unlock_from < self.spec.dim:
-            self._push_partly(rows, grads, lr, lsn)
-        else:
-            self._apply(rows, grads, lr, lsn)
+        if accessor.statistics:
+            assert shows is not None and clicks is not None
+            self._columns["shows"].array[rows] += shows
+            self._columns["clicks"].array[rows] += clicks
+            if accessor.unlock_score > 0.0 and accessor.unlock_from < self.spec.dim:
+                self._push_partly(rows, grads, lr, lsn)
+                return made
+        self._apply(rows, grads, lr, lsn)
         return made
 
-    def set(self, keys: Keys, values: Floats, *, now: float, lsn: int) -> int:
+    def set(self, keys: I64, values: F32, *, now: float, lsn: int) -> int:
         """Gives distinct keys these weights, (n, dim); admission is not asked. Returns new rows."""
         rows, made = self._rows_unasked(keys, now=now, lsn=lsn)
         self._values.array[rows, : self.spec.dim] = values
         return made
 
-    def add(self, keys: Keys, deltas: Floats, *, now: float, lsn: int) -> int:
+    def add(self, keys: I64, deltas: F32, *, now: float, lsn: int) -> int:
         """Adds deltas (n, dim) to the weights of distinct keys; as ``set`` otherwise."""
         rows, made = self._rows_unasked(keys, now=now, lsn=lsn)
         self._values.array[rows, : self.spec.dim] += deltas
         return made
 
-    def _rows_unasked(self, keys: Keys, *, now: float, lsn: int) -> tuple[Rows, int]:
+    def _rows_unasked(self, keys: I64, *, now: float, lsn: int) -> tuple[I64, int]:
         """The rows of these keys, whatever admission says, to be changed; how many are new."""
         keys = as_contiguous(keys, np.int64)
         rows, made = self._rows_for(keys, now=now, lsn=lsn)
@@ -220,8 +204,8 @@ class SparseTable:
         return rows, made
 
     def _admit(
-        self, keys: Keys, shows: Floats, clicks: Floats, *, now: float, lsn: int
-    ) -> tuple[NDArray[np.bool_], Floats, Floats]:
+        self, keys: I64, shows: F32, clicks: F32, *, now: float, lsn: int
+    ) -> tuple[Flags, F32, F32]:
         """(which keys have or get a row, shows and clicks to add to it)."""
         assert self._candidates is not None
         known = self._index.find(keys) >= 0
@@ -234,7 +218,7 @@ class SparseTable:
         )
         return known, shows, clicks
 
-    def _rows_for(self, keys: Keys, *, now: float, lsn: int) -> tuple[Rows, int]:
+    def _rows_for(self, keys: I64, *, now: float, lsn: int) -> tuple[I64, int]:
         """The rows of these keys, new ones started, all touched now; and how many are new."""
         if self._shard_rows_max:
             self._evict_for(keys, lsn)
@@ -249,7 +233,7 @@ class SparseTable:
             self._columns["touched"].array[rows] = seconds(now)
         return rows, len(fresh)
 
-    def _apply(self, rows: Rows, grads: Floats, lr: float, lsn: int) -> None:
+    def _apply(self, rows: I64, grads: F32, lr: float, lsn: int) -> None:
         """Runs the optimizer over pieces of the batch that stay in the cache, and sets versions."""
         values, version = self._values.array, self._columns["version"].array
         if not self._compiled:
@@ -263,11 +247,10 @@ class SparseTable:
             self.updater.apply(values, piece, grads[at : at + step], lr)
 
     def _need(self) -> None:
-        top = self._index.top
         for column in (self._values, *self._columns.values()):
-            column.need(top)
+            column.need(self._index.top)
 
-    def _push_partly(self, rows: Rows, grads: Floats, lr: float, lsn: int) -> None:
+    def _push_partly(self, rows: I64, grads: F32, lr: float, lsn: int) -> None:
         """As apply, but columns from unlock_from on stay what they are in rows of low score."""
         accessor, dim = self.spec.accessor, self.spec.dim
         reached = score(
@@ -309,7 +292,7 @@ class SparseTable:
             drop |= expired(self._columns["touched"].array[rows], accessor.ttl_seconds, now)
         return self._drop(shard, keys[drop], lsn)
 
-    def _evict_for(self, keys: Keys, lsn: int) -> None:
+    def _evict_for(self, keys: I64, lsn: int) -> None:
         """Makes room in every shard that these keys would fill beyond its part of max_rows."""
         limit = self._shard_rows_max
         shards = shard_of(keys, self.spec.shards)
@@ -328,7 +311,7 @@ class SparseTable:
             oldest = here[np.lexsort(ages)]
             self._drop(shard, oldest[: max(over, limit // _EVICT_SHARE)], lsn)
 
-    def _drop(self, shard: int, keys: Keys, lsn: int) -> int:
+    def _drop(self, shard: int, keys: I64, lsn: int) -> int:
         if len(keys):
             self._rewritten[shard] = lsn
             keys = np.sort(keys)
@@ -344,13 +327,11 @@ class SparseTable:
 
     # ------------------------------------------------------------------------------ whole shards
 
-    def changed_since(self, version: int) -> Keys:
+    def changed_since(self, version: int) -> I64:
         """Keys whose row was pushed with a higher lsn, sorted, (n,) int64."""
-        found = []
-        for shard in range(self.spec.shards):
-            keys, rows = self._index.entries(shard)
-            found.append(keys[self._columns["version"].array[rows] > version])
-        return np.sort(np.concatenate(found))
+        versions = self._columns["version"].array
+        entries = map(self._index.entries, range(self.spec.shards))
+        return np.sort(np.concatenate([keys[versions[rows] > version] for keys, rows in entries]))
 
     def shard_state(self, shard: int) -> State:
         """Copies of what a shard holds, sorted by key: equal content gives equal bytes.
@@ -371,13 +352,11 @@ class SparseTable:
         new = new[np.argsort(keys[new])]
         return {**self._rows_state(keys[new], rows[new]), **self._rest_state(shard)}, is_all
 
-    def _rows_state(self, keys: Keys, rows: Rows) -> State:
+    def _rows_state(self, keys: I64, rows: I64) -> State:
         values = np.empty((len(rows), self.updater.width), np.float32)
         self._initial.gather(keys, rows, self._values.array, values)
-        state: State = {"keys": keys, "values": values}
-        for name, column in self._columns.items():
-            state[name] = column.array[rows]
-        return state
+        columns = {name: column.array[rows] for name, column in self._columns.items()}
+        return {"keys": keys, "values": values, **columns}
 
     def _rest_state(self, shard: int) -> State:
         state: State = self._candidates.shard_state(shard) if self._candidates else {}
@@ -409,10 +388,9 @@ class SparseTable:
         pieces = [self._rows_state(keys[old], rows[old]), *cut.take(shard)]
         whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         order = np.argsort(whole["keys"])
-        state: State = {name: array[order] for name, array in whole.items()}
-        return {**state, **cut.rest.pop(shard)}
+        return {name: array[order] for name, array in whole.items()} | cut.rest.pop(shard)
 
-    def _keep(self, keys: Keys, rows: Rows, fresh: Rows | None = None) -> None:
+    def _keep(self, keys: I64, rows: I64, fresh: I64 | None = None) -> None:
         """Before these rows change or go: those that have not since a cut are put aside."""
         if not self._cuts:
             return
@@ -447,10 +425,10 @@ class SparseTable:
         self._keep_shard(shard)
         if not merge:
             self.drop_shard(shard)
-        self._index.reserve(shard, len(keys))
+        self._index.reserve(keys)
         rows, _ = self._index.make(keys)
         self._need()
-        where: Rows | slice = rows
+        where: I64 | slice = rows
         if len(rows) and (np.diff(rows) == 1).all():
             # New rows lie side by side: copied as one piece.
             where = slice(int(rows[0]), int(rows[-1]) + 1)
@@ -477,8 +455,6 @@ class SparseTable:
         Sums (modulo 2 ** 64) over shards, so the servers' digests add up to the table's.
         exact: with versions and times as well.
         """
-        total = 0
-        for shard in range(self.spec.shards):
-            if self._index.live_in(shard) or self._candidates:
-                total += state_digest(shard, self.shard_state(shard), exact=exact)
+        shards = range(self.spec.shards)
+        total = sum(state_digest(one, self.shard_state(one), exact=exact) for one in shards)
         return total & ((1 << 64) - 1)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
+from paddock.ps.jit import I32, I64
 from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.xxh3 import xxh3
 
-Keys = NDArray[np.int64]
 State = dict[str, NDArray[np.generic]]
 
 # Parts of a state that tell when, not what: replicas that agree may differ in them.
@@ -35,13 +37,10 @@ class CowShards:
     @property
     def nbytes(self) -> int:
         """Bytes of what was put aside. From any thread, as `ps stat` is answered."""
-        states = [
-            *self.taken.values(),
-            *(one for kept in list(self._kept.values()) for one in kept),
-        ]
+        states = [*self.taken.values(), *chain(*list(self._kept.values()))]
         return sum(array.nbytes for state in states for array in state.values())
 
-    def keep(self, shards: NDArray[np.int32], rows: State) -> None:
+    def keep(self, shards: I32, rows: State) -> None:
         """Put rows aside before they change, in the order of their open shards, (n,) int32."""
         found, starts = np.unique(shards, return_index=True)
         ends = [*starts[1:].tolist(), len(shards)]
@@ -67,7 +66,7 @@ def check_shape(
 
 
 def check_rows(
-    spec: SparseSpec, width: int, shard: int, keys: Keys, values: NDArray[np.generic]
+    spec: SparseSpec, width: int, shard: int, keys: I64, values: NDArray[np.generic]
 ) -> None:
     """Raises PaddockError when values are not this shard's rows: (n, width) of keys (n,)."""
     check_shape(spec, shard, values, (len(keys), width))
