@@ -83,6 +83,10 @@ class Adding:
         client.pull_dense("dense")
         client.barrier("open")
 
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> Share:
+        one = place or self.client.place
+        return Share(one.worker if place else one.trainer, one.workers if place else one.trainers)
+
     def prefetch(self, batch: Any) -> None: ...
     def save(self, directory: str) -> None: ...
     def load(self, directory: str) -> None: ...
@@ -183,18 +187,6 @@ def run_of(strategy: str, assignment: str, **more: Any) -> TrainingRun:
                strategy=StrategySpec(strategy, GEO_STEP), **more)  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A LoadedModel of numbers."""
-
-    learner: Adding
-    place: WorkerRank
-
-    def source(self, reading: Reading, place: WorkerRank | None = None) -> Share:
-        one = place or self.place
-        return Share(one.worker, one.workers)
-
-
 def live(
     client: ps.Client, run: TrainingRun, out: io.StringIO, number: int = 0
 ) -> Mapping[str, float]:
@@ -206,10 +198,8 @@ def live(
     start = RunStart(run, team, number, say=report.line)
     team.prepare(start.load)
     learner = Adding(client)
-    place = WorkerRank(team.worker, team.workers, 1)
-    opened = Loaded(learner, place)
     assert run.reading is not None
-    source = source_of(run.reading, run, opened, team, report)
+    source = source_of(run.reading, run, learner, team, report)
     position = team.start(lambda: start.choose(learner, source))
     keeper = ServerCheckpoints(run, learner, team) if team.worker == 0 else None
     due = SaveSchedule(run.saving, lambda: 0.0)

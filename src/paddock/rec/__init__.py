@@ -7,8 +7,7 @@ preflight, online     problems found before anything starts; the schedule of an 
 worker                a worker program carries out the runs of a recipe
 worker_group          workers together: alone, with servers; data_parallel has those without servers
 data_parallel         copies of a model whose gradients are added up
-loop, learner         the training loop, and the interface of the models that it trains
-loader                opens a model's folder, whatever its kind
+loop, learner         the training loop, and the interface of the models that it trains and loads
 bundled, dygraph      learners of the bundled models, and of PaddleRec 2.x folders
 models                the bundled models
 readers, sources      batches of a worker's files; resharded, leased and online data

@@ -1,17 +1,27 @@
-"""A learner trains one model for the training loop, whatever its framework and kind. Types only.
+"""A learner trains one model for the training loop, whatever its framework and kind.
 
-The loop (`loop.py`) knows batches, epochs, lines and saving; a Learner knows one model: forward,
-backward, update (here or on the servers), and its state. There are three: the bundled models'
-(torch and Paddle), PaddleRec 2.x's DygraphModel, and the old Model hooks.
+The loop (`loop.py`) knows batches, epochs, lines and saving; a Learner knows one model: its data,
+forward, backward, update (here or on the servers), and its state. There are three: the bundled
+models' (torch and Paddle), PaddleRec 2.x's DygraphModel, and the old Model hooks; load_model()
+chooses one by the kind of the model's folder.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from paddock.rec.metrics import MergeableMetric
+from paddock.rec.settings import ModelKind, Reading, TrainingRun
+
+# Modules with a function load_model(run, client, place), as here.
+LOADERS = {
+    ModelKind.BUNDLED: "paddock.rec.bundled.learner",
+    ModelKind.DYGRAPH: "paddock.rec.dygraph.learner",
+    ModelKind.HOOKS: "paddock.rec.compat.hooks",
+}
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,12 @@ class Learner(Protocol):
 
     metrics: Mapping[str, MergeableMetric]
 
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> Source:
+        """The batches of a worker's share of the data; without a place, of this worker's own.
+
+        Raises UsageError for data that is not there or too little for all workers.
+        """
+
     def prefetch(self, batch: Any) -> None:
         """Ask for the rows of the next batch while this one computes; may do nothing."""
 
@@ -108,3 +124,13 @@ class Learner(Protocol):
 
     def export(self, directory: str) -> None:
         """Write what a program without paddock loads: parameters, embeddings included."""
+
+
+def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> Learner:
+    """The model of a run's folder, made and with its first values.
+
+    client: a ps.Client; the DataParallelTables of several workers; None for one worker alone.
+    Raises UsageError for a folder whose code, framework or hyper-parameters do not fit.
+    """
+    learner: Learner = importlib.import_module(LOADERS[run.contract]).load_model(run, client, place)
+    return learner

@@ -26,11 +26,12 @@ from paddock.rec.config.resolve import resolve
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
     ChunkedSource,
+    Learner,
     ReshardableSource,
     Source,
     WorkerRank,
+    load_model,
 )
-from paddock.rec.loader import LoadedModel, load_model
 from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
@@ -124,15 +125,15 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
         attempt = max(int(os.environ.get(name) or 0) for name in ATTEMPTS)
         start = RunStart(run, group, number, say=say, attempt=attempt)
         group.prepare(start.load)
-        opened = load_model(run, group.tables, group.rank)
+        learner = load_model(run, group.tables, group.rank)
         if run.task is Task.EVALUATE:
-            numbers = _evaluate(run, opened, group, report)
+            numbers = _evaluate(run, learner, group, report)
         else:
-            numbers = _train(run, opened, group, report, start, online)
+            numbers = _train(run, learner, group, report, start, online)
             if run.test is not None:
-                source = opened.source(run.test)
+                source = learner.source(run.test)
                 report.expected = examples(run.test) // group.workers
-                numbers = loop.evaluate(opened.learner, source, group, report, "test", 0)
+                numbers = loop.evaluate(learner, source, group, report, "test", 0)
                 report.line(f"test, {format_numbers(numbers)}{best(run.test, numbers)}")
         group.finish()
         return numbers
@@ -173,7 +174,7 @@ def join_group(run: TrainingRun, number: int) -> Iterator[WorkerGroup]:
 
 def _train(
     run: TrainingRun,
-    opened: LoadedModel,
+    learner: Learner,
     group: WorkerGroup,
     report: TrainingReport,
     start: RunStart,
@@ -184,18 +185,18 @@ def _train(
     due = checkpoints.SaveSchedule(run.saving, time.monotonic, online)
     source: Source
     if online is None:
-        source = source_of(run.reading, run, opened, group, report)
+        source = source_of(run.reading, run, learner, group, report)
         report.expected = examples(run.reading) // group.workers
     else:
         source = PassSource(
             online,
             run.reading,
-            lambda reading: _resharded(opened, reading, group.rank),
+            lambda reading: _resharded(learner, reading, group.rank),
             time.monotonic,
             time.sleep,
             report.line,
         )
-    position = group.start(lambda: start.choose(opened.learner, source))
+    position = group.start(lambda: start.choose(learner, source))
     where = run.saving.directory
     if position is None and where and checkpoints.has_latest(where):
         report.line(
@@ -209,7 +210,7 @@ def _train(
         position = {"epoch": online.numbers[0], "step": 0, "at": None}
     keeper: DiskCheckpoints | None = None
     if group.worker == 0 and isinstance(group, PsWorkers):
-        keeper = ServerCheckpoints(run, opened.learner, group, online)
+        keeper = ServerCheckpoints(run, learner, group, online)
         # Known now, not after an epoch.
         if where and (apart := group.client.check_save(where)):
             servers = ", ".join(map(str, apart))
@@ -218,7 +219,7 @@ def _train(
                 "of a checkpoint"
             )
     elif group.worker == 0:
-        keeper = DiskCheckpoints(run, opened.learner, group.positions)
+        keeper = DiskCheckpoints(run, learner, group.positions)
     results = where or run.saving.export_directory
     where, curves = results or run.event_directory, None
     if where is not None and group.worker == 0:
@@ -229,7 +230,7 @@ def _train(
     try:
         return loop.train(
             run,
-            opened.learner,
+            learner,
             source,
             group,
             report,
@@ -246,17 +247,17 @@ def _train(
 def source_of(
     reading: Reading,
     run: TrainingRun,
-    opened: LoadedModel,
+    learner: Learner,
     group: WorkerGroup,
     report: TrainingReport,
 ) -> Source:
     """The training data of this worker. Raises UsageError."""
-    source = opened.source(reading)
+    source = learner.source(reading)
     if reading.assignment != "dynamic":
         return (
             source
             if isinstance(source, ReshardableSource)
-            else _resharded(opened, reading, group.rank)
+            else _resharded(learner, reading, group.rank)
         )
     if not isinstance(source, ChunkedSource):
         raise UsageError(
@@ -264,16 +265,16 @@ def source_of(
             hint="assignment: blocks, modulo or size",
         )
     assert isinstance(group, PsWorkers), "refused before"
-    return LeasedSource(run, source.chunk_set(), group, opened.learner, report.line)
+    return LeasedSource(run, source.chunk_set(), group, learner, report.line)
 
 
-def _resharded(opened: LoadedModel, reading: Reading, place: WorkerRank) -> ReshardedSource:
+def _resharded(learner: Learner, reading: Reading, place: WorkerRank) -> ReshardedSource:
     """The sources of a model, which can go on after another number of workers."""
-    return ReshardedSource(lambda one: opened.source(reading, one), place)
+    return ReshardedSource(lambda one: learner.source(reading, one), place)
 
 
 def _evaluate(
-    run: TrainingRun, opened: LoadedModel, group: WorkerGroup, report: TrainingReport
+    run: TrainingRun, learner: Learner, group: WorkerGroup, report: TrainingReport
 ) -> Mapping[str, float]:
     """The metrics of each checkpoint, a line each."""
     if run.test is None:
@@ -287,14 +288,14 @@ def _evaluate(
             if group.worker == 0:
                 load(client, path)
             group.meet("loaded", index)
-            opened.learner.refresh()
+            learner.refresh()
         elif path is not None:
-            opened.learner.load(path)
+            learner.load(path)
         name = "model" if path is None else os.path.basename(path)
         name = f"epoch {name}" if name.isdigit() else name
-        source = opened.source(run.test)
+        source = learner.source(run.test)
         report.expected = examples(run.test) // group.workers
-        numbers = loop.evaluate(opened.learner, source, group, report, "judged", index)
+        numbers = loop.evaluate(learner, source, group, report, "judged", index)
         report.line(f"{name}, {format_numbers(numbers)}{best(run.test, numbers)}")
     return numbers
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.data.generate.write import generated
-from paddock.rec.bundled.loader import load_model
+from paddock.rec.bundled.learner import load_model
 from paddock.rec.learner import WorkerRank
 from paddock.rec.settings import Reading
 from rec.models.made import MODELS, run_of
@@ -36,11 +36,11 @@ def auc_of(model: str, framework: str, rate: float, examples: int) -> tuple[floa
     run = replace(run_of(model, framework), hyper={"optimizer": {"learning_rate": rate}})
     opened = load_model(run, None, WorkerRank())
     for item in opened.source(reading(train)).open(0, None):
-        opened.learner.train(item.batch)
-    metric = opened.learner.metrics["auc"]
+        opened.train(item.batch)
+    metric = opened.metrics["auc"]
     metric.clear()
     for item in opened.source(reading(test)).open(0, None):
-        opened.learner.evaluate(item.batch)
+        opened.evaluate(item.batch)
     facts = json.loads((Path(test) / "manifest.json").read_text())
     best = facts["bayes_auc"] if "bayes_auc" in facts else facts["facts"]["bayes_auc"]
     return metric.value(), float(best)

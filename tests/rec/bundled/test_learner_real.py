@@ -12,8 +12,7 @@ import pytest
 
 from paddock import ps
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.bundled.learner import BundledLearner, framework_of
-from paddock.rec.bundled.loader import load_model
+from paddock.rec.bundled.learner import BundledLearner, framework_of, load_model
 from paddock.rec.learner import WorkerRank
 from paddock.rec.worker import carry_out
 from ps.adapters.served import servers
@@ -45,7 +44,7 @@ def test_who_wants_a_gpu_and_has_none_is_told(
     """As with a 2.x folder; it was a traceback of the framework."""
     run = replace(run_of("rank/dnn", framework, HYPER), device="gpu")
     monkeypatch.setattr(framework_of(run), "has_gpu", lambda: False)
-    load_model(run, None, WorkerRank()).learner.train(batch_of("rank/dnn", 0))
+    load_model(run, None, WorkerRank()).train(batch_of("rank/dnn", 0))
     told = f"device is gpu, but {framework} sees none here: training on the CPU\n"
     assert capsys.readouterr().out == told
 

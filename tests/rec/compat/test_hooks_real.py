@@ -16,7 +16,6 @@ from paddock.errors import PaddockError, UsageError
 from paddock.rec import loop
 from paddock.rec.checkpoints import SaveSchedule
 from paddock.rec.learner import WorkerRank
-from paddock.rec.loader import LoadedModel
 from paddock.rec.report import TrainingReport
 from paddock.rec.settings import ModelKind, Reading, Saving, Task, TrainingRun
 from paddock.rec.worker_group import WorkerGroup
@@ -92,7 +91,7 @@ def folder(directory: Path, model: str = MODEL, **more: Any) -> TrainingRun:
     )  # fmt: skip
 
 
-def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[LoadedModel, Any]:
+def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[Any, Any]:
     """The model after its epochs."""
     from paddock.rec.compat.hooks import load_model
 
@@ -101,7 +100,7 @@ def trained(run: TrainingRun, client: ps.Client | None = None) -> tuple[LoadedMo
     report = TrainingReport(io.StringIO(), 100, lambda: 0.0)
     due = SaveSchedule(Saving(), lambda: 0.0)
     source = opened.source(run.reading)
-    return opened, loop.train(run, opened.learner, source, WorkerGroup(), report, due, None)
+    return opened, loop.train(run, opened, source, WorkerGroup(), report, due, None)
 
 
 def test_a_model_of_old_hooks_learns_alone(tmp_path: Path) -> None:
@@ -109,11 +108,11 @@ def test_a_model_of_old_hooks_learns_alone(tmp_path: Path) -> None:
     opened, numbers = trained(folder(tmp_path))
     assert numbers["AUC"] > 0.8, numbers
     assert numbers["loss"] < 0.6
-    opened.learner.save(str(tmp_path))
+    opened.save(str(tmp_path))
     assert (tmp_path / "rec.pdparams").is_file()
     run = folder_again(tmp_path)
     found = loop.evaluate(
-        opened.learner,
+        opened,
         opened.source(run),
         WorkerGroup(),
         TrainingReport(io.StringIO(), 1, lambda: 0.0),
@@ -187,7 +186,7 @@ def test_a_loss_that_is_no_number_names_batch_and_parameters(tmp_path: Path) -> 
 def test_what_a_checkpoint_lacks_begins_as_the_run_says(tmp_path: Path) -> None:
     """fail names it; init leaves it as it is; zero makes it zero."""
     opened, _ = trained(folder(tmp_path))
-    old = {k: v for k, v in opened.learner.net.state_dict().items() if "layers_1" not in k}  # type: ignore[attr-defined]
+    old = {k: v for k, v in opened.net.state_dict().items() if "layers_1" not in k}
     paddle.save(old, str(tmp_path / "rec.pdparams"))
     from paddock.rec.compat.hooks import load_model
 
@@ -195,7 +194,7 @@ def test_what_a_checkpoint_lacks_begins_as_the_run_says(tmp_path: Path) -> None:
     for missing in ("fail", "init", "zero"):
         (tmp_path / missing).mkdir()
         run = folder(tmp_path / missing, warm_start_missing=missing)
-        made[missing] = load_model(run, None, WorkerRank()).learner
+        made[missing] = load_model(run, None, WorkerRank())
     with pytest.raises(UsageError, match="layers_1"):
         made["fail"].load(str(tmp_path))
     for missing, is_zero in (("init", False), ("zero", True)):

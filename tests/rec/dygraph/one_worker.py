@@ -29,11 +29,11 @@ def main(folder: str, batch: str, steps: str, strategy: str, save: str = "") -> 
         losses: list[float] = []
         for item in opened.source(run.reading).open(0, None):
             if len(losses) < int(steps):
-                opened.learner.prefetch(item.batch)
-                losses.append(opened.learner.train(item.batch)["loss"])
+                opened.prefetch(item.batch)
+                losses.append(opened.train(item.batch)["loss"])
         client.barrier("end")
         if save and place.worker == 0:
-            opened.learner.save(save)
+            opened.save(save)
         client.barrier("saved")
     sys.__stdout__.write(json.dumps(losses) + "\n")  # type: ignore[union-attr]  # is there
 

@@ -37,11 +37,11 @@ def test_losses_are_those_of_a_plain_loop(folder: Path) -> None:
         assert run.reading is not None
         source = opened.source(run.reading)
         got = [
-            opened.learner.train(item.batch)["loss"]
+            opened.train(item.batch)["loss"]
             for epoch in range(2)
             for item in source.open(epoch, None)
         ]
-        opened.learner.save(str(folder))
+        opened.save(str(folder))
     assert got == wanted and len(got) == 2 * (2 * 640 // 64)
     saved = paddle.load(str(folder / "rec.pdparams"))
     assert set(saved) == set(weights)
@@ -123,12 +123,12 @@ def test_a_checkpoint_gives_the_same_scores(folder: Path) -> None:
         opened = load_model(run, None, WorkerRank())
         assert run.reading is not None and run.test is not None
         for item in opened.source(run.reading).open(0, None):
-            opened.learner.train(item.batch)
+            opened.train(item.batch)
         epoch = folder / "output" / "0"
         epoch.mkdir(parents=True)
-        opened.learner.save(str(epoch))
+        opened.save(str(epoch))
         auc = []
-        for learner in (opened.learner, load_model(run, None, WorkerRank()).learner):
+        for learner in (opened, load_model(run, None, WorkerRank())):
             learner.load(str(epoch))
             learner.metrics["auc"].clear()
             for item in opened.source(run.test).open(0, None):
@@ -144,13 +144,13 @@ def test_the_auc_of_two_workers_is_that_of_all_examples(folder: Path) -> None:
         assert run.test is not None
         whole, *parts = (load_model(run, None, WorkerRank()) for _ in range(3))
         for number, item in enumerate(whole.source(run.test).open(0, None)):
-            whole.learner.evaluate(item.batch)
-            parts[number % 2].learner.evaluate(item.batch)
-    states = [part.learner.metrics["auc"].state() for part in parts]
-    auc = whole.learner.metrics["auc"]
-    before = parts[0].learner.metrics["auc"].value()
-    assert parts[0].learner.metrics["auc"].value(states[0] + states[1]) == auc.value()
-    assert parts[0].learner.metrics["auc"].value() == before
+            whole.evaluate(item.batch)
+            parts[number % 2].evaluate(item.batch)
+    states = [part.metrics["auc"].state() for part in parts]
+    auc = whole.metrics["auc"]
+    before = parts[0].metrics["auc"].value()
+    assert parts[0].metrics["auc"].value(states[0] + states[1]) == auc.value()
+    assert parts[0].metrics["auc"].value() == before
 
 
 def test_a_metric_of_the_models_own_is_judged_where_one_worker_is(folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_metric_of_the_models_own_is_judged_where_one_worker_is(folder: Path) 
     text += "    def accumulate(self):\n        return 0.5 + self.resets\n"
     (folder / "dygraph_model.py").write_text(text)
     with own_modules(folder):
-        metric = load_model(run_of(folder), None, WorkerRank()).learner.metrics["own"]
+        metric = load_model(run_of(folder), None, WorkerRank()).metrics["own"]
     assert len(metric.state()) == 0 and metric.value(metric.state()) == 0.5
     metric.clear()
     assert metric.value() == 1.5
@@ -229,12 +229,12 @@ def test_modules_of_two_folders_are_kept_apart(folder: Path, tmp_path: Path) -> 
 def test_another_models_checkpoint_is_refused(folder: Path) -> None:
     """By the names and shapes that do not fit."""
     with own_modules(folder):
-        load_model(run_of(folder), None, WorkerRank()).learner.save(str(folder))
+        load_model(run_of(folder), None, WorkerRank()).save(str(folder))
         wider = load_model(run_of(folder, hyper_parameters__factors=9), None, WorkerRank())
         with pytest.raises(UsageError, match=r"factors\.weight \[5000, 8\], here \[5000, 9\]"):
-            wider.learner.load(str(folder))
+            wider.load(str(folder))
         with pytest.raises(UsageError, match=r"no rec\.pdparams"):
-            wider.learner.load(str(folder / "data"))
+            wider.load(str(folder / "data"))
 
 
 def test_truncated_normal_is_cut_at_two_sigma() -> None:

@@ -66,8 +66,8 @@ def learn(
     losses = []
     for item in opened.source(run.reading).open(0, None):
         if len(losses) < steps:
-            losses.append(opened.learner.train(item.batch)["loss"])
-    return losses, opened.learner
+            losses.append(opened.train(item.batch)["loss"])
+    return losses, opened
 
 
 def check_same(folder: Path, strategy: str = "sync", **changes: Any) -> None:
@@ -188,7 +188,7 @@ def test_another_life_goes_on_in_the_schedule(folder: Path) -> None:
     ):
         learn(folder, client)
         place = WorkerRank(0, 1, 1)
-        again: Any = load_model(run_of(folder), client, place).learner
+        again: Any = load_model(run_of(folder), client, place)
         assert private.rate_of(again.optimizer).last_epoch == STEPS
         assert np.isclose(again.optimizer.get_lr(), 0.01 * 0.7**STEPS)
 
@@ -423,18 +423,18 @@ def test_a_checkpoint_goes_on_to_the_servers(folder: Path) -> None:
         run = run_of(folder)
         assert run.reading is not None and run.test is not None
         for item in alone.source(run.reading).open(0, None):
-            alone.learner.train(item.batch)
-        alone.learner.save(str(folder))
+            alone.train(item.batch)
+        alone.save(str(folder))
         with inside(2) as endpoints, Client(endpoints, trainer=0, trainers=1) as client:
             served = load_model(run, client, WorkerRank(0, 1, 2))
-            served.learner.load(str(folder))
-            alone.learner.metrics["auc"].clear()
+            served.load(str(folder))
+            alone.metrics["auc"].clear()
             for item in alone.source(run.test).open(0, None):
-                alone.learner.evaluate(item.batch)
-                served.learner.evaluate(item.batch)
+                alone.evaluate(item.batch)
+                served.evaluate(item.batch)
             (folder / "again").mkdir()
-            served.learner.export(str(folder / "again"))
-    aucs = [one.learner.metrics["auc"].value() for one in (alone, served)]
+            served.export(str(folder / "again"))
+    aucs = [one.metrics["auc"].value() for one in (alone, served)]
     assert abs(aucs[0] - aucs[1]) < 1e-6 and aucs[0] > 0.6
     before, after = (paddle.load(str(at / "rec.pdparams")) for at in (folder, folder / "again"))
     assert list(before) == list(after)

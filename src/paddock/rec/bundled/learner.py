@@ -16,15 +16,18 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Batch
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.ps.spec import OptimizerSpec
 from paddock.rec.bundled.export import export_model, import_model, is_export
+from paddock.rec.bundled.formats import format_of
 from paddock.rec.bundled.local_tables import LocalTables
 from paddock.rec.bundled.optimizer import rule_of
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Model, Net, Output
-from paddock.rec.settings import TrainingRun
+from paddock.rec.readers.build import chunks_of
+from paddock.rec.readers.source import BatchOptions, ChunkSource
+from paddock.rec.report import print_line
+from paddock.rec.settings import Reading, TrainingRun
 
 MODEL = "model.json"
 FRAMEWORKS = {"torch": "torch", "paddle": "paddlepaddle"}  # and what pip calls it
@@ -43,8 +46,9 @@ class BundledLearner:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
         self.client: Any = LocalTables() if client is None else client
-        self.net = make_net(run, self.client, rule_of(hyper))
-        self.model = load_model(run.model_file)(self.net, hyper)
+        options = {"threads": run.strategy.threads, "device": device_of(run)}
+        self.net: Net = framework_of(run).NET(self.client, rule_of(hyper), run.seed, **options)
+        self.model = model_class(run.model_file)(self.net, hyper)
         self.unread = hyper.unread
         self.trainer = self.net.trainer()
         self._following: Batch | None = None
@@ -53,6 +57,15 @@ class BundledLearner:
         self.metrics: Mapping[str, MergeableMetric] = {
             name: METRICS[name]() for name in self.model.metrics
         }
+
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
+        """See Learner."""
+        options = BatchOptions(
+            reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
+            reading.drop_last, reading.bad_max,
+        )  # fmt: skip
+        chunks = chunks_of(reading, place or self.place)
+        return ChunkSource(format_of(reading, self.run), chunks, options, warn=print_line)
 
     def prefetch(self, batch: Batch) -> None:
         """Remembers the next batch: its rows are asked for when this one's are there.
@@ -152,11 +165,15 @@ class BundledLearner:
         return f"{folder.parent.name}/{folder.name}"
 
 
-def make_net(run: TrainingRun, client: Any, rule: OptimizerSpec) -> Net:
-    """The framework of the run. Raises UsageError when it is not known or not installed."""
-    options = {"threads": run.strategy.threads, "device": device_of(run)}
-    net: Net = framework_of(run).NET(client, rule, run.seed, **options)
-    return net
+def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledLearner:
+    """See paddock.rec.learner.load_model."""
+    learner = BundledLearner(run, place, client)
+    if learner.unread and place.worker == 0:
+        names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
+        print_line(f"not read by this model: {names}")
+    if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
+        print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
+    return learner
 
 
 def device_of(run: TrainingRun) -> str:
@@ -168,7 +185,10 @@ def device_of(run: TrainingRun) -> str:
 
 
 def framework_of(run: TrainingRun) -> Any:
-    """The module of the run's framework: its NET and GROUP. Raises UsageError as make_net does."""
+    """The module of the run's framework: its NET and GROUP.
+
+    Raises UsageError when it is not known or not installed.
+    """
     cpuinfo = Path("/proc/cpuinfo")
     prepare(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")
     if run.framework not in FRAMEWORKS:
@@ -187,7 +207,7 @@ def framework_of(run: TrainingRun) -> Any:
         ) from error
 
 
-def load_model(path: str) -> Callable[[Net, Hyper], Model]:
+def model_class(path: str) -> Callable[[Net, Hyper], Model]:
     """The class Model of a model.py. Raises UsageError when it is not there."""
     if not os.path.isfile(path):
         raise UsageError(f"there is no {path}", hint="runner or -m names the model's folder")

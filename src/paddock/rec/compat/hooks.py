@@ -255,24 +255,23 @@ def _no_new_parameters(directory: str) -> Iterator[None]:
 
 def load_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
-) -> HooksModel:
-    """See paddock.rec.loader.load_model."""
-    model = HookedModel(run)
-    learner = DygraphLearner(run, model, client, printer_of(place.worker))
-    learner.metrics = {**model.own, **learner.metrics}
-    return HooksModel(run, learner, place)
+) -> HooksLearner:
+    """See paddock.rec.learner.load_model."""
+    return HooksLearner(run, HookedModel(run), place, client)
 
 
-@dataclass(frozen=True)
-class HooksModel:
-    """A LoadedModel of an old Model, whose data are slots or what a user's reader prints."""
+class HooksLearner(DygraphLearner):
+    """A Learner of an old Model, whose data are slots or what a user's reader prints."""
 
-    run: TrainingRun
-    learner: DygraphLearner
-    place: WorkerRank
+    def __init__(
+        self, run: TrainingRun, model: HookedModel, place: WorkerRank,
+        client: Client | DataParallelTables | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(run, model, place, client)
+        self.run, self.metrics = run, {**model.own, **self.metrics}
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> SlotArrays:
-        """See LoadedModel."""
+        """See Learner."""
         chunks, warn = chunks_of(reading, place or self.place), printer_of(self.place.worker)
         inner = make_source(reading, chunks, self.run.config, seed=self.run.seed, warn=warn)
         return SlotArrays(inner, reading)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,43 +44,27 @@ class UserModel(Protocol):
 
 def load_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
-) -> FolderModel:
-    """See paddock.rec.loader.load_model."""
-    folder = DygraphFolder(run.model_directory, run.config)
-    learner = DygraphLearner(run, folder, client, printer_of(place.worker))
-    return FolderModel(folder, learner, place)
-
-
-@dataclass(frozen=True)
-class FolderModel:
-    """A LoadedModel of a PaddleRec 2.x folder, whose data are the user's RecDataset."""
-
-    folder: DygraphFolder
-    learner: DygraphLearner
-    place: WorkerRank
-
-    def source(self, reading: Reading, place: WorkerRank | None = None) -> Batches:
-        """See LoadedModel."""
-        return Batches(self.folder, reading, place or self.place)
+) -> FolderLearner:
+    """See paddock.rec.learner.load_model."""
+    return FolderLearner(run, DygraphFolder(run.model_directory, run.config), place, client)
 
 
 class DygraphLearner:
     """A model with its optimizer.
 
     client: of the servers that have its parameters, or of tables alike in all workers; None: alone.
-    say: takes a line for the user.
     """
 
     def __init__(
         self,
         run: TrainingRun,
         folder: UserModel,
+        place: WorkerRank,
         client: Client | DataParallelTables | None = None,
-        say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._folder, self._client = folder, client
+        self._folder, self._client, self.place = folder, client, place
         self._missing = run.warm_start_missing
-        config = folder.config
+        config, say = folder.config, printer_of(place.worker)
         choose_device(run.device, say)
         seed_all(run.seed)
         # Names begin anew, as in a process of its own: a second model may have the same, and
@@ -232,6 +215,16 @@ class DygraphLearner:
             self.save(directory)
         else:
             paddle.save(self._served.state(), os.path.join(directory, PARAMETERS))
+
+
+class FolderLearner(DygraphLearner):
+    """A Learner of a PaddleRec 2.x folder, whose data are the user's RecDataset."""
+
+    _folder: DygraphFolder
+
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> Batches:
+        """See Learner."""
+        return Batches(self._folder, reading, place or self.place)
 
 
 def _check_fits(

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from paddock.rec.models.inputs import Fields, Hyper
 
 Tensor = Any
 Layer = Callable[[Tensor], Tensor]
+Part = TypeVar("Part")
 ZEROS = InitialSpec("zeros")
 
 
@@ -80,8 +81,8 @@ def check_labels(labels: NDArray[Any], classes: int) -> None:
 class Table:
     """Rows by id below `rows`: of ids of any shape; of fields, each of which is its ids' sum."""
 
-    def __init__(self, layer: EmbeddingBase, rows: int, where: Callable[[], Tensor | None]) -> None:
-        self.layer, self.rows, self._where = layer, rows, where
+    def __init__(self, layer: EmbeddingBase, rows: int, like: Tensor | None) -> None:
+        self.layer, self.rows, self._like = layer, rows, like
 
     @property
     def spec(self) -> SparseSpec:
@@ -99,22 +100,18 @@ class Table:
     def ids(self, ids: Fields | NDArray[np.int64]) -> NDArray[np.int64]:
         """The ids, flat, (n,) int64. Raises UsageError for one that is not below `rows`."""
         flat = (ids.values if isinstance(ids, Fields) else ids).reshape(-1)
-        if flat.size and not 0 <= (worst := int(flat.max())) < self.rows:
-            raise self._outside(worst)
-        if flat.size and (worst := int(flat.min())) < 0:
-            raise self._outside(worst)
+        for worst in (int(flat.max()), int(flat.min())) if flat.size else ():
+            if not 0 <= worst < self.rows:
+                raise UsageError(
+                    f"id {worst} for table {self.spec.name!r} of {self.rows} rows",
+                    hint="ids are 0 or more, and below hyper_parameters.sparse_feature_number",
+                )
         return flat
-
-    def _outside(self, worst: int) -> UsageError:
-        return UsageError(
-            f"id {worst} for table {self.spec.name!r} of {self.rows} rows",
-            hint="ids are 0 or more, and below hyper_parameters.sparse_feature_number",
-        )
 
     def _look_up(self, ids: NDArray[Any], starts: NDArray[Any] | None, how: str) -> Tensor:
         layer, flat = self.layer, self.ids(ids)
         found = layer.rows.look_up(flat, None)
-        rows = layer.leaf(found, self._where())
+        rows = layer.leaf(found, self._like)
         return layer.framework.spread(rows, found.inverse, ids.shape, starts, how)
 
 
@@ -123,6 +120,12 @@ class Net(ABC):
 
     framework: Framework
     name: str  # torch | paddle
+    # Operations that are alike in both: relu(x), softmax(x, axis), class_loss(logits, label) ...
+    relu: Callable[[Tensor], Tensor]
+    sigmoid: Callable[[Tensor], Tensor]
+    softmax: Callable[[Tensor, int], Tensor]
+    class_loss: Callable[[Tensor, Tensor], Tensor]
+    like: Tensor | None = None  # A tensor of the device that rows go to; None: the current one.
 
     def __init__(self, client: Any, rule: OptimizerSpec, seed: int) -> None:
         self.client, self.rule, self.seed = client, rule, seed
@@ -141,9 +144,7 @@ class Net(ABC):
         """A table of `rows` rows: here, or on the servers. rule: None is that of the model."""
         first = replace(initial, seed=self._seed(name))
         spec = SparseSpec(name, dim, self.rule if rule is None else rule, first)
-        layer = self._embedding(spec)
-        self._keep(name, layer)
-        self.tables[name] = Table(layer, rows, self._where)
+        self.tables[name] = Table(self._kept(name, self._embedding(spec)), rows, self.like)
         return self.tables[name]
 
     def linear(
@@ -191,10 +192,6 @@ class Net(ABC):
     def _seed(self, name: str) -> int:
         return zlib.crc32(f"{self.seed} {name}".encode())
 
-    def _kept(self, name: str, layer: Any) -> Layer:
-        self._keep(name, layer)
-        return layer  # type: ignore[no-any-return]  # A module of a framework, which is called.
-
     # ----------------------------------------------------------------------------------- outputs
 
     def click(self, logit: Tensor, batch: Batch) -> Output:
@@ -217,7 +214,7 @@ class Net(ABC):
         if len(labels):
             check_labels(labels, logits.shape[-1])
             loss = self.class_loss(logits, self.tensor(labels.astype(np.int64)))
-        return Output(self.softmax(logits), loss, labels.astype(np.float32))
+        return Output(self.softmax(logits, -1), loss, labels.astype(np.float32))
 
     # ------------------------------------------------------------------- what a framework fills in
 
@@ -226,12 +223,6 @@ class Net(ABC):
     @abstractmethod
     def concat(self, parts: Sequence[Tensor], axis: int = 1) -> Tensor: ...
     @abstractmethod
-    def relu(self, x: Tensor) -> Tensor: ...
-    @abstractmethod
-    def sigmoid(self, x: Tensor) -> Tensor: ...
-    @abstractmethod
-    def softmax(self, x: Tensor, axis: int = -1) -> Tensor: ...
-    @abstractmethod
     def pool(self, x: Tensor, size: int, stride: int) -> Tensor:
         """The largest of each square, padded by half its size."""
 
@@ -239,8 +230,6 @@ class Net(ABC):
     def dropout(self, x: Tensor, chance: float) -> Tensor: ...
     @abstractmethod
     def binary_loss(self, logit: Tensor, label: Tensor) -> Tensor: ...
-    @abstractmethod
-    def class_loss(self, logits: Tensor, label: Tensor) -> Tensor: ...
     @abstractmethod
     def trainer(self) -> TrainerBase:
         """The trainer that updates all parts; made when the model is."""
@@ -266,18 +255,15 @@ class Net(ABC):
         """A context in which nothing learns."""
 
     @abstractmethod
-    def _where(self) -> Tensor | None:
-        """A tensor of the device that rows go to; None is the CPU."""
-
-    @abstractmethod
     def _embedding(self, spec: SparseSpec) -> EmbeddingBase: ...
     @abstractmethod
-    def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> Any: ...
+    def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> Layer: ...
     @abstractmethod
-    def _conv(self, weight: NDArray[Any], stride: int) -> Any: ...
+    def _conv(self, weight: NDArray[Any], stride: int) -> Layer: ...
     @abstractmethod
-    def _batch_norm(self, channels: int) -> Any: ...
+    def _batch_norm(self, channels: int) -> Layer: ...
     @abstractmethod
     def _parameter(self, name: str, first: NDArray[Any]) -> Tensor: ...
     @abstractmethod
-    def _keep(self, name: str, layer: Any) -> None: ...
+    def _kept(self, name: str, layer: Part) -> Part:
+        """The layer, which is a part of the model from here on."""

@@ -25,6 +25,9 @@ class PaddleNet(Net):
 
     framework = ps_paddle.PADDLE
     name = "paddle"
+    relu, sigmoid = staticmethod(functional.relu), staticmethod(functional.sigmoid)
+    softmax = staticmethod(functional.softmax)
+    class_loss = staticmethod(functional.cross_entropy)
 
     def __init__(
         self, client: Any, rule: OptimizerSpec, seed: int, *, device: str = "cpu", threads: int = 1
@@ -44,15 +47,6 @@ class PaddleNet(Net):
     def concat(self, parts: Sequence[paddle.Tensor], axis: int = 1) -> paddle.Tensor:
         return paddle.concat(list(parts), axis)
 
-    def relu(self, x: paddle.Tensor) -> paddle.Tensor:
-        return functional.relu(x)
-
-    def sigmoid(self, x: paddle.Tensor) -> paddle.Tensor:
-        return functional.sigmoid(x)
-
-    def softmax(self, x: paddle.Tensor, axis: int = -1) -> paddle.Tensor:
-        return functional.softmax(x, axis)
-
     def pool(self, x: paddle.Tensor, size: int, stride: int) -> paddle.Tensor:
         return functional.max_pool2d(x, size, stride, size // 2)
 
@@ -63,9 +57,6 @@ class PaddleNet(Net):
         # Paddle 3.3.1's binary_cross_entropy_with_logits has a wrong gradient where a logit is 0:
         # -label - 0.5 in place of 0.5 - label. A model of zeros begins there.
         return (functional.softplus(logit) - logit * label).mean()
-
-    def class_loss(self, logits: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
-        return functional.cross_entropy(logits, label)
 
     def trainer(self) -> ps_paddle.Trainer:
         return ps_paddle.Trainer(self.client, self.root, optimizer=self.rule)
@@ -91,9 +82,6 @@ class PaddleNet(Net):
         finally:
             self.root.train()
 
-    def _where(self) -> paddle.Tensor | None:
-        return None  # Paddle's current device, which was set.
-
     def _embedding(self, spec: SparseSpec) -> ps_paddle.Embedding:
         return ps_paddle.Embedding(self.client, spec, push_in_backward=False)
 
@@ -107,8 +95,7 @@ class PaddleNet(Net):
 
     def batch_norm(self, name: str, channels: int) -> Layer:
         """A function of the layer's parts: the layer itself warns at every call in training."""
-        layer = self._batch_norm(channels)
-        self._keep(name, layer)
+        layer = self._kept(name, self._batch_norm(channels))
         parts = *private.statistics_of(layer), layer.weight, layer.bias
         return lambda x: functional.batch_norm(x, *parts, training=self.root.training)
 
@@ -121,8 +108,8 @@ class PaddleNet(Net):
         self.root.add_parameter(name, parameter)
         return parameter
 
-    def _keep(self, name: str, layer: nn.Layer) -> None:
-        self.root.add_sublayer(name, layer)
+    def _kept(self, name: str, layer: nn.Layer) -> nn.Layer:
+        return self.root.add_sublayer(name, layer)
 
 
 def _with(layer: nn.Layer, **values: NDArray[Any]) -> nn.Layer:

@@ -22,6 +22,9 @@ class TorchNet(Net):
 
     framework = ps_torch.TORCH
     name = "torch"
+    relu, sigmoid = staticmethod(torch.relu), staticmethod(torch.sigmoid)
+    softmax = staticmethod(torch.softmax)
+    class_loss = staticmethod(functional.cross_entropy)
 
     def __init__(
         self, client: Any, rule: OptimizerSpec, seed: int, *, device: str = "cpu", threads: int = 1
@@ -31,22 +34,13 @@ class TorchNet(Net):
         torch.set_num_threads(threads)
         self.device = torch.device(device)
         self.root = nn.Module()
-        self._like = torch.empty(0, device=self.device)
+        self.like = torch.empty(0, device=self.device)
 
     def tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def concat(self, parts: Sequence[torch.Tensor], axis: int = 1) -> torch.Tensor:
         return torch.cat(list(parts), axis)
-
-    def relu(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.relu(x)
-
-    def sigmoid(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(x)
-
-    def softmax(self, x: torch.Tensor, axis: int = -1) -> torch.Tensor:
-        return torch.softmax(x, axis)
 
     def pool(self, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
         return functional.max_pool2d(x, size, stride, size // 2)
@@ -56,9 +50,6 @@ class TorchNet(Net):
 
     def binary_loss(self, logit: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return functional.binary_cross_entropy_with_logits(logit, label)
-
-    def class_loss(self, logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(logits, label)
 
     def trainer(self) -> ps_torch.Trainer:
         self.root.to(self.device)
@@ -88,9 +79,6 @@ class TorchNet(Net):
         finally:
             self.root.train()
 
-    def _where(self) -> torch.Tensor:
-        return self._like
-
     def _embedding(self, spec: SparseSpec) -> ps_torch.Embedding:
         return ps_torch.Embedding(self.client, spec, push_in_backward=False)
 
@@ -111,8 +99,9 @@ class TorchNet(Net):
         self.root.register_parameter(name, parameter)
         return parameter
 
-    def _keep(self, name: str, layer: nn.Module) -> None:
+    def _kept(self, name: str, layer: nn.Module) -> nn.Module:
         self.root.add_module(name, layer)
+        return layer
 
 
 def _with(layer: nn.Module, **values: NDArray[Any]) -> nn.Module:

@@ -1,11 +1,10 @@
-"""Loads a bundled model for the worker program: its learner, and the formats of its data."""
+"""Formats of data that bundled models have: slots, Criteo's, words, images."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,44 +13,11 @@ from paddock.data.chunks import Chunk
 from paddock.data.files import open_file
 from paddock.data.formats.format import BAD_KEPT, Bad, Format, Parsed
 from paddock.errors import UsageError
-from paddock.rec.bundled.learner import BundledLearner, device_of
-from paddock.rec.learner import WorkerRank
 from paddock.rec.models.inputs import Hyper
-from paddock.rec.readers.build import IDS_KEY, chunks_of, make_format
-from paddock.rec.readers.source import BatchOptions, ChunkSource
-from paddock.rec.report import print_line
+from paddock.rec.readers.build import IDS_KEY, make_format
 from paddock.rec.settings import Reading, TrainingRun
 
 FORMATS = ("slots", "criteo", "words", "images")
-
-
-def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledModel:
-    """See paddock.rec.loader.load_model."""
-    learner = BundledLearner(run, place, client)
-    if learner.unread and place.worker == 0:
-        names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
-        print_line(f"not read by this model: {names}")
-    if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
-        print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
-    return BundledModel(run, learner, place)
-
-
-@dataclass(frozen=True)
-class BundledModel:
-    """A LoadedModel of model.py, whose data are files in one of the formats."""
-
-    run: TrainingRun
-    learner: BundledLearner
-    place: WorkerRank
-
-    def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
-        """See LoadedModel."""
-        options = BatchOptions(
-            reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
-            reading.drop_last, reading.bad_max,
-        )  # fmt: skip
-        chunks = chunks_of(reading, place or self.place)
-        return ChunkSource(format_of(reading, self.run), chunks, options, warn=print_line)
 
 
 def format_of(reading: Reading, run: TrainingRun) -> Format:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paddock.errors import UsageError
-from paddock.rec.bundled.loader import format_of
+from paddock.rec.bundled.formats import format_of
 from paddock.rec.settings import ModelKind, Reading, Task, TrainingRun
 
 
