@@ -112,7 +112,7 @@ class Environments:
         self._port = port
         self._address = address
         self._mode = mode_of(spec)
-        self._world = world_of(_plan(self, slots, address, port))
+        self._world = world_of(self._plan())
         self._contracts = contracts_of("auto", self._mode)
         self._procs = {(p.role, p.rank): p for p in self._world.plan.procs}
         self._trainers = ",".join(p.address for p in self._world.workers)
@@ -207,6 +207,54 @@ class Environments:
             found["PET_MASTER_PORT"] = str(first.port + TORCH_OFFSET)
         return found
 
+    def _plan(self) -> Plan:
+        """The launcher's plan of the attempt, with pods as processes."""
+        slots, address, port = self.slots, self._address, self._port
+        workers = [slot for slot in slots if slot.role == "worker"]
+        nodes = {slot.name: at for at, slot in enumerate(workers or slots)}
+        for slot in slots:
+            nodes.setdefault(slot.name, len(nodes))
+        has_heter = self._mode == "ps-heter"
+        stages = {"worker": 1, "heter": 2} if has_heter else {}
+        procs = tuple(
+            Proc(
+                role=slot.role,
+                rank=slot.index,
+                local_rank=0,
+                node_rank=nodes[slot.name],
+                host=slot.name,
+                address=address(slot.name),
+                port=port(slot.name),
+                stage=stages.get(slot.role, 0),
+                stage_device="gpu" if slot.role == "heter" and slot.has_accelerator else "",
+            )
+            for slot in slots
+        )
+        first = workers[0].name if workers else slots[0].name
+
+        def service(offset: int) -> str:
+            return join_endpoint(address(first), port(first) + offset)
+
+        servers = [slot for slot in slots if slot.role == "ps"]
+        gloo_at = servers[0].name if servers else first
+        return Plan(
+            job_id=self.job.name,
+            uid=self.job.uid,
+            attempt=self.attempt,
+            mode=self._mode,
+            nnodes=len(workers) if self._mode == "collective" else len(slots),
+            nnodes_min=len(workers),
+            nnodes_max=len(workers),
+            max_restarts=0,
+            with_gloo=str(self.spec.with_gloo),
+            addresses=tuple(address(slot.name) for slot in slots),
+            procs=procs,
+            paddle_master=service(PADDLE_MASTER_OFFSET),
+            torch_master=service(TORCH_OFFSET),
+            jax_coordinator=service(JAX_OFFSET),
+            gloo_http=join_endpoint(address(gloo_at), port(gloo_at) + GLOO_OFFSET),
+        )
+
 
 def first_slots(slots: tuple[PodSlot, ...]) -> tuple[PodSlot, ...]:
     """The first seat of each role."""
@@ -288,55 +336,3 @@ def _elastic_seconds(role: RoleSpec) -> int:
     is_waste = role.minimum == 1 and role.replicas < role.maximum
     is_paddles = any(launcher in str(role.template) for launcher in PADDLES_LAUNCHERS)
     return ELASTIC_SECONDS_WASTED if is_waste and is_paddles else ELASTIC_SECONDS
-
-
-def _plan(
-    self: Environments,
-    slots: tuple[PodSlot, ...],
-    address: Callable[[str], str],
-    port: Callable[[str], int],
-) -> Plan:
-    workers = [slot for slot in slots if slot.role == "worker"]
-    nodes = {slot.name: at for at, slot in enumerate(workers or slots)}
-    for slot in slots:
-        nodes.setdefault(slot.name, len(nodes))
-    has_heter = self._mode == "ps-heter"
-    stages = {"worker": 1, "heter": 2} if has_heter else {}
-    procs = tuple(
-        Proc(
-            role=slot.role,
-            rank=slot.index,
-            local_rank=0,
-            node_rank=nodes[slot.name],
-            host=slot.name,
-            address=address(slot.name),
-            port=port(slot.name),
-            stage=stages.get(slot.role, 0),
-            stage_device="gpu" if slot.role == "heter" and slot.has_accelerator else "",
-        )
-        for slot in slots
-    )
-    first = workers[0].name if workers else slots[0].name
-
-    def service(offset: int) -> str:
-        return join_endpoint(address(first), port(first) + offset)
-
-    servers = [slot for slot in slots if slot.role == "ps"]
-    gloo_at = servers[0].name if servers else first
-    return Plan(
-        job_id=self.job.name,
-        uid=self.job.uid,
-        attempt=self.attempt,
-        mode=self._mode,
-        nnodes=len(workers) if self._mode == "collective" else len(slots),
-        nnodes_min=len(workers),
-        nnodes_max=len(workers),
-        max_restarts=0,
-        with_gloo=str(self.spec.with_gloo),
-        addresses=tuple(address(slot.name) for slot in slots),
-        procs=procs,
-        paddle_master=service(PADDLE_MASTER_OFFSET),
-        torch_master=service(TORCH_OFFSET),
-        jax_coordinator=service(JAX_OFFSET),
-        gloo_http=join_endpoint(address(gloo_at), port(gloo_at) + GLOO_OFFSET),
-    )

@@ -6,6 +6,7 @@ Those of paddle-operator are kept, and may be written as Go does: -leader-elect=
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -143,10 +144,9 @@ def _value(flag: Flag, given: str | None, problems: list[Problem]) -> str:
         elif flag.name == "workers" and int(text) > WORKERS_MAX:
             problems.append(Problem(where, f"at most {WORKERS_MAX}"))
     elif flag.metavar == "NUMBER":
-        try:
+        is_good = False
+        with suppress(ValueError):
             is_good = 0 <= float(text) < float("inf")
-        except ValueError:
-            is_good = False
         if not is_good:
             problems.append(Problem(where, f"a number from 0 on: {flag.help}"))
     return text
@@ -162,11 +162,8 @@ def _port_range(
     """
     first, _, last = text.replace("-", ",").partition(",")
     if not (first.isdigit() and last.isdigit() and 1024 <= int(first) < int(last) <= 65535):
-        problems.append(
-            Problem(
-                f"--port-range is '{text}'", "FIRST,LAST between 1024 and 65535, as 20000,30000"
-            )
-        )
+        hint = "FIRST,LAST between 1024 and 65535, as 20000,30000"
+        problems.append(Problem(f"--port-range is '{text}'", hint))
         return (0, 0)
     if is_given and int(last) >= EPHEMERAL_FIRST:
         warnings.append(

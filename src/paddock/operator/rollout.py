@@ -67,30 +67,23 @@ POLICIES = Resource(
     ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", Object,
     namespaced=False,
 )  # fmt: skip
+_OTHERS = (  # group, plural, kind, namespaced
+    ("", "namespaces", "Namespace", False),
+    ("", "serviceaccounts", "ServiceAccount", True),
+    (RBAC, "clusterroles", "ClusterRole", False),
+    (RBAC, "clusterrolebindings", "ClusterRoleBinding", False),
+    (RBAC, "roles", "Role", True),
+    (RBAC, "rolebindings", "RoleBinding", True),
+    (ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
+    ("networking.k8s.io", "networkpolicies", "NetworkPolicy", True),
+    ("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", True),
+)
 KINDS: dict[str, Resource[Any]] = {
-    found.kind: found
-    for found in (
-        DEFINITIONS,
-        DEPLOYMENTS,
-        SERVICES,
-        Resource("", "v1", "namespaces", "Namespace", Object, namespaced=False),
-        Resource("", "v1", "serviceaccounts", "ServiceAccount", Object),
-        Resource(RBAC, "v1", "clusterroles", "ClusterRole", Object, namespaced=False),
-        Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", Object, namespaced=False),
-        Resource(RBAC, "v1", "roles", "Role", Object),
-        Resource(RBAC, "v1", "rolebindings", "RoleBinding", Object),
-        POLICIES,
-        Resource(
-            ADMISSION,
-            "v1",
-            "validatingadmissionpolicybindings",
-            "ValidatingAdmissionPolicyBinding",
-            Object,
-            namespaced=False,
-        ),
-        Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", Object),
-        Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor", Object),
-    )
+    **{found.kind: found for found in (DEFINITIONS, DEPLOYMENTS, SERVICES, POLICIES)},
+    **{
+        kind: Resource(group, "v1", plural, kind, Object, namespaced)
+        for group, plural, kind, namespaced in _OTHERS
+    },
 }
 
 

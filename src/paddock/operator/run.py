@@ -70,21 +70,12 @@ class Operator:
         self._access = Access(unfenced, clock=clock, log=log)
         if options.leader_elect:
             self.elector = LeaderElector(
-                unfenced,
+                unfenced, clock=clock, rng=rng, log=log, identity=identity,
                 namespace=options.lease_namespace or own_namespace(),
-                identity=identity,
-                clock=clock,
-                rng=rng,
-                log=log,
                 name=options.lease_name or LEASE,
-            )
-        guarded = GuardedClient(
-            client,
-            clock=clock,
-            metrics=self.metrics,
-            fence=self.elector.fence if self.elector else None,
-            rate=bucket,
-        )
+            )  # fmt: skip
+        fence = self.elector.fence if self.elector else None
+        guarded = GuardedClient(client, clock=clock, metrics=self.metrics, fence=fence, rate=bucket)
         self.recorder = Recorder(
             guarded, clock=clock, rng=rng, log=log, metrics=self.metrics, instance=identity
         )
@@ -94,14 +85,12 @@ class Operator:
             namespaces=options.namespaces, workers=options.workers,
             is_candidate=options.leader_elect,
         )  # fmt: skip
-        self.metrics.gauge(
-            "paddock_is_leader",
-            "1 for the operator that works.",
-            lambda: {(): 1.0 if self.elector is None or self.elector.is_leader else 0.0},
-        )
-        self.metrics.gauge(
-            "process_resident_memory_bytes", "Memory in bytes.", lambda: {(): rss_bytes()}
-        )
+        gauge = self.metrics.gauge
+        gauge("paddock_is_leader", "1 for the operator that works.", self._is_leader)
+        gauge("process_resident_memory_bytes", "Memory in bytes.", lambda: {(): rss_bytes()})
+
+    def _is_leader(self) -> dict[tuple[str, ...], float]:
+        return {(): 1.0 if self.elector is None or self.elector.is_leader else 0.0}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until stopped; then finish what is being done and give the lease back."""
@@ -139,22 +128,17 @@ class Operator:
         if options.metrics_cert_path:
             certificate = Certificate(options.metrics_cert_path, "--metrics-cert-path")
         allow = self._access.check if certificate else None
-        wanted = [
-            (
-                "--metrics-bind-address",
-                options.metrics_address,
-                HttpServer(metrics, allow=allow, certificate=certificate),
-            ),
-            ("--health-probe-bind-address", options.health_address, HttpServer(probes)),
-        ]
-        if options.metrics_address == options.health_address:
-            if certificate and read_address(options.metrics_address, "--metrics-bind-address"):
+        flag, place = "--metrics-bind-address", options.metrics_address
+        of_probes = ("--health-probe-bind-address", options.health_address, HttpServer(probes))
+        server = HttpServer(metrics, allow=allow, certificate=certificate)
+        wanted = [(flag, place, server), of_probes]
+        if place == options.health_address:
+            if certificate and read_address(place, flag):
                 raise UsageError(
-                    f"--metrics-cert-path: '{options.metrics_address}' serves the probes as well",
-                    hint="give --metrics-bind-address another port: kubelets have no token",
+                    f"--metrics-cert-path: '{place}' serves the probes as well",
+                    hint=f"give {flag} another port: kubelets have no token",
                 )
-            wanted = [("--metrics-bind-address", options.metrics_address,
-                       HttpServer(metrics | probes))]  # fmt: skip
+            wanted = [(flag, place, HttpServer(metrics | probes))]
         servers = []
         for flag, text, server in wanted:
             address = read_address(text, flag)

@@ -49,6 +49,10 @@ class ProblemList:
         else:
             self.more += 1
 
+    def wrong(self, path: str, value: object, what: str, hint: str) -> None:
+        """Add a value that is not what it should be."""
+        self.problem(path, f"{printable(value)} {what}", hint)
+
     def warning(self, path: str, what: str) -> None:
         """Add what has no effect, or another one than it seems."""
         if len(self.warnings) < FOUND_MAX:
@@ -113,13 +117,13 @@ def check(value: object, node: Node, path: str, found: ProblemList) -> object:
 
 def _not(row: Field, value: object, path: str, found: ProblemList) -> None:
     """The value is of another type."""
-    found.problem(path, f"{printable(value)} is not {A_TYPE[row.type]}", f"it means: {row.text}")
+    found.wrong(path, value, f"is not {A_TYPE[row.type]}", f"it means: {row.text}")
 
 
 def _mapping(value: object, node: Node, path: str, found: ProblemList) -> dict[str, object] | None:
     row = node.field
     if not isinstance(value, dict):  # of a list, it is the items that are checked here
-        found.problem(path, f"{printable(value)} is not a mapping", f"it means: {row.text}")
+        found.wrong(path, value, "is not a mapping", f"it means: {row.text}")
         return None
     kept: dict[str, object] = {}
     for key, inner in value.items():
@@ -129,10 +133,11 @@ def _mapping(value: object, node: Node, path: str, found: ProblemList) -> dict[s
             checked = check(inner, node.children[key], f"{path}.{key}", found)
             if checked is not None:
                 kept[key] = checked
+        elif inner is None:
+            continue
         elif row.type in ("open", "opens"):
-            if inner is not None:
-                kept[key] = inner
-        elif inner is not None:
+            kept[key] = inner
+        else:
             found.warning(*unknown(path, key, tuple(node.children)))
     for name, child in node.children.items():
         if child.field.required and value.get(name) is None:
@@ -164,9 +169,8 @@ def _list(value: object, node: Node, path: str, found: ProblemList) -> list[obje
     kept: list[object] = []
     for at, inner in enumerate(value):
         there = f"{path}[{at}]"
-        checked: object
         if row.type == "strings":
-            checked = _text(inner, row, there, found, is_item=True)
+            checked: object = _text(inner, row, there, found, is_item=True)
         elif row.type == "integers":
             checked = _integer(inner, row, there, found)
         else:
@@ -207,14 +211,12 @@ def _is_quantity(value: object) -> bool:
 
 def _integer(value: object, row: Field, path: str, found: ProblemList) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
-        found.problem(path, f"{printable(value)} is not an integer", f"it means: {row.text}")
+        found.wrong(path, value, "is not an integer", f"it means: {row.text}")
         return None
     least = row.least if row.least is not None else -INTEGER_MAX
     most = row.most if row.most is not None else INTEGER_MAX - 1
     if not least <= value <= most:
-        found.problem(
-            path, f"{printable(value)} is not in {least}..{most}", f"it means: {row.text}"
-        )
+        found.wrong(path, value, f"is not in {least}..{most}", f"it means: {row.text}")
         return None
     return value
 
@@ -223,23 +225,21 @@ def _text(
     value: object, row: Field, path: str, found: ProblemList, *, is_item: bool = False
 ) -> str | None:
     if not isinstance(value, str):
-        found.problem(path, f"{printable(value)} is not text", "put it in quotes")
+        found.wrong(path, value, "is not text", "put it in quotes")
         return None
     if row.values and row.path not in LENIENT and value not in row.values:
         from paddock.command_line import nearest
 
         words = ", ".join(word for word in row.values if word)
         hint = nearest(value[:SHOWN_MAX], row.values, f"it means: {row.text}")
-        found.problem(path, f"{printable(value)} is not one of {words}", hint)
+        found.wrong(path, value, f"is not one of {words}", hint)
         return None
     if is_item:
         return value
     if not _is_of_size(len(value), row.least, row.most, path, "characters", found):
         return None
     if row.pattern and re.fullmatch(row.pattern, value) is None:
-        found.problem(
-            path, f"{printable(value)} does not fit {row.pattern}", f"it means: {row.text}"
-        )
+        found.wrong(path, value, f"does not fit {row.pattern}", f"it means: {row.text}")
         return None
     return value
 
@@ -248,13 +248,14 @@ def _is_of_size(
     size: int, least: int | None, most: int | None, path: str, what: str, found: ProblemList
 ) -> bool:
     """True when a text or a list is neither too short nor too long; else reports a problem."""
+    limit = ""
     if least is not None and size < least:
-        found.problem(path, f"has {size} {what}, needs {least} or more")
+        limit = f"needs {least} or more"
     elif most is not None and size > most:
-        found.problem(path, f"has {size} {what}, the limit is {most}")
-    else:
-        return True
-    return False
+        limit = f"the limit is {most}"
+    if limit:
+        found.problem(path, f"has {size} {what}, {limit}")
+    return not limit
 
 
 def as_mapping(value: object) -> Mapping[str, object]:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddock.errors import EXIT_USAGE
-from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
+from paddock.operator.manifests.crd import HEAD, Tree, crd_text, template, to_yaml
 from paddock.operator.manifests.install import (
     GANGS,
     REPOSITORY,
     Install,
     group_of,
     manifests_text,
-    template,
 )
 
 if TYPE_CHECKING:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pkgutil
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from paddock.errors import UsageError
-from paddock.kube.client import PADDLE_JOBS
 from paddock.operator.rules import RULES
 from paddock.operator.schema import CODES_MAX, QUANTITY, TREE
 
@@ -39,17 +41,6 @@ KEYED = {
     **{f"spec.{role}.template.spec.containers[]": "name" for role in ("ps", "worker", "heter")},
     "status.conditions[]": "type",
 }
-# Printer columns: name, type, path, whether with -o wide only.
-COLUMNS = (
-    ("Status", "string", ".status.phase", False),
-    ("Mode", "string", ".status.mode", False),
-    ("Ready", "string", ".status.ready", True),
-    ("Restarts", "integer", ".status.restarts", True),
-    ("Reason", "string", ".status.reason", True),
-    ("Age", "date", ".metadata.creationTimestamp", False),
-)
-# For --field-selector. Source: KEP-4358.
-SELECTABLE = (".status.phase", ".status.mode", ".spec.schedulingPolicy.queue")
 
 
 def crd_text(version: str = "v1") -> str:
@@ -67,49 +58,27 @@ def crd_text(version: str = "v1") -> str:
     )
 
 
+@cache
+def template() -> Any:
+    """The content of operator.yaml. Not to be changed."""
+    return yaml.safe_load(pkgutil.get_data(__package__, "operator.yaml") or b"")
+
+
 def crd() -> Tree:
     """CustomResourceDefinition of apiextensions.k8s.io/v1."""
-    version: Tree = {
-        "name": PADDLE_JOBS.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": _whole()},
-        "subresources": {
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.worker.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
+    found: Any = copy.deepcopy(template()["definition"])
+    found["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = {
+        "description": "A distributed training job.",
+        "type": "object",
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            **{name: _schema(node) for name, node in TREE.items()},
         },
-        "selectableFields": [{"jsonPath": path} for path in SELECTABLE],
-        "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, **({"priority": 1} if is_wide else {})}
-            for name, kind, path, is_wide in COLUMNS
-        ],
+        **_rules(""),
     }
-    names: Tree = {
-        "kind": PADDLE_JOBS.kind,
-        "listKind": f"{PADDLE_JOBS.kind}List",
-        "plural": PADDLE_JOBS.plural,
-        "singular": "paddlejob",
-        "shortNames": ["pdj"],
-        "categories": ["all"],
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": f"{PADDLE_JOBS.plural}.{PADDLE_JOBS.group}",
-            "labels": {"app.kubernetes.io/name": "paddock-operator"},
-        },
-        "spec": {
-            "group": PADDLE_JOBS.group,
-            "names": names,
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
+    return dict(found)
 
 
 def crd_v1beta1() -> Tree:
@@ -147,22 +116,6 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def _whole() -> Tree:
-    """The schema of a PaddleJob."""
-    properties: Tree = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"type": "object"},
-        **{name: _schema(node) for name, node in TREE.items()},
-    }
-    return {
-        "description": "A distributed training job.",
-        "type": "object",
-        "properties": properties,
-        **_rules(""),
-    }
-
-
 def _without_extensions(schema: object) -> object:
     if isinstance(schema, list):
         return [_without_extensions(part) for part in schema]
@@ -174,7 +127,8 @@ def _without_extensions(schema: object) -> object:
 
 def _schema(node: Node) -> Tree:
     row = node.field
-    found: Tree = {"description": _description(row)}
+    absent = f" Absent: {row.absent}." if row.absent else ""
+    found: Tree = {"description": f"{row.text}{absent}"}
     if row.type in ("object", "open"):
         found.update(_mapping(node))
     elif row.type in ("objects", "opens"):
@@ -189,11 +143,8 @@ def _schema(node: Node) -> Tree:
         found["items"] = {"type": "string", **_words(row)}
     elif row.type == "integers":
         found.update(type="array", minItems=1, maxItems=CODES_MAX)
-        found["items"] = {
-            "type": "integer",
-            "format": "int32",
-            **_limits(row, "minimum", "maximum"),
-        }
+        limits = _limits(row, "minimum", "maximum")
+        found["items"] = {"type": "integer", "format": "int32", **limits}
     elif row.type == "texts":
         found.update(type="object", additionalProperties={"type": "string"})
     elif row.type == "quantities":
@@ -238,25 +189,14 @@ def _words(row: Field) -> Tree:
 
 
 def _limits(row: Field, least: str, most: str) -> Tree:
-    found: Tree = {}
-    if row.least is not None:
-        found[least] = row.least
-    if row.most is not None:  # the server does not look at format: int32
-        found[most] = row.most
-    return found
-
-
-def _description(row: Field) -> str:
-    return f"{row.text} Absent: {row.absent}." if row.absent else row.text
+    given = {least: row.least, most: row.most}  # the server does not look at format: int32
+    return {name: limit for name, limit in given.items() if limit is not None}
 
 
 def _rules(path: str) -> Tree:
     rules: list[Tree] = []
     for rule in RULES:
-        if rule.path != path:
-            continue
-        entry: Tree = {"rule": rule.rule, "message": rule.message}
-        if rule.at:
-            entry["fieldPath"] = f".{rule.at}"
-        rules.append(entry)
+        if rule.path == path:
+            field = {"fieldPath": f".{rule.at}"} if rule.at else {}
+            rules.append({"rule": rule.rule, "message": rule.message, **field})
     return {"x-kubernetes-validations": rules} if rules else {}

@@ -8,18 +8,14 @@ whatever is removed first, nothing waits for it.
 from __future__ import annotations
 
 import copy
-import pkgutil
 import re
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
-
-import yaml
 
 from paddock import __version__
 from paddock.errors import Problem, UsageError
 from paddock.operator.decision import SCHEDULERS
-from paddock.operator.manifests.crd import HEAD, Tree, crd_text, to_yaml
+from paddock.operator.manifests.crd import HEAD, Tree, crd_text, template, to_yaml
 from paddock.operator.names import NAMESPACE
 from paddock.operator.schema import LABEL, NAME_MAX
 
@@ -84,12 +80,6 @@ def checked(install: Install) -> Install:
     if problems:
         raise UsageError.of(problems)
     return install
-
-
-@cache
-def template() -> Any:
-    """The content of operator.yaml. Not to be changed."""
-    return yaml.safe_load(pkgutil.get_data(__package__, "operator.yaml") or b"")
 
 
 def objects(install: Install) -> list[Tree]:

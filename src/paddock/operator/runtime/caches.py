@@ -6,10 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from paddock.kube.client import KubeError, Query, Resource
-from paddock.kube.objects import Meta
 from paddock.operator.decision import ObservedState
 from paddock.operator.names import ELASTIC_ETCD, ELASTIC_ETCD_PORT, LABEL_JOB, job_uid
 from paddock.operator.runtime.clock import end
@@ -194,46 +191,22 @@ def _owner_of(child: HasMeta) -> str:
     return f"{child.metadata.namespace}/{uid}" if uid else ""
 
 
-class ServicePort(msgspec.Struct, frozen=True, gc=False):
-    """A port of a Service."""
-
-    port: int = 0
-    name: str = ""
-
-
-class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
-    """spec of a Service, as far as it matters here."""
-
-    ports: tuple[ServicePort, ...] | None = None
-
-
-class KubeService(msgspec.Struct, frozen=True, gc=False):
-    """A Service with its ports."""
-
-    metadata: Meta = Meta()
-    spec: ServiceSpec = ServiceSpec()
-
-
-SERVICE_PORTS = Resource("", "v1", "services", "Service", KubeService)
+ETCD_SERVICES: Resource[dict[str, Any]] = Resource("", "v1", "services", "Service", dict)
 
 
 async def find_etcd(client: KubeClient, namespace: str) -> str:
-    """ "host:port", or "" without that Service. Raises KubeError when it cannot be known."""
+    """ "host:port", or "" without that Service. Raises KubeError when it cannot be known.
+
+    The client port by its name or number, else the first one.
+    """
     try:
-        return _address(await client.get(SERVICE_PORTS, namespace, ELASTIC_ETCD))
+        service = await client.get(ETCD_SERVICES, namespace, ELASTIC_ETCD)
     except KubeError as error:
         if error.status != 404:
             raise
         return ""
-
-
-def _address(service: KubeService) -> str:
-    """The client port by its name or number, else the first one.
-
-    >>> _address(KubeService(Meta("etcd", "ml"), ServiceSpec((ServicePort(2379, "x"),))))
-    'etcd.ml.svc:2379'
-    """
-    ports = service.spec.ports or ()
-    named = [p.port for p in ports if p.name == "client" or p.port == ELASTIC_ETCD_PORT]
-    port = (*named, *(p.port for p in ports), ELASTIC_ETCD_PORT)[0]
-    return f"{service.metadata.name}.{service.metadata.namespace}.svc:{port}"
+    ports = service.get("spec", {}).get("ports") or ()
+    is_clients = [p for p in ports if p.get("name") == "client" or p["port"] == ELASTIC_ETCD_PORT]
+    for port in (*is_clients, *ports):
+        return f"{ELASTIC_ETCD}.{namespace}.svc:{port['port']}"
+    return f"{ELASTIC_ETCD}.{namespace}.svc:{ELASTIC_ETCD_PORT}"

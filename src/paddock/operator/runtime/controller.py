@@ -255,17 +255,15 @@ class Controller:
             return
         others = (m for m in self._memory.values() if m is not memory)
         ports = (m.host_port for m in others if m.host_port)
-        see = partial(
+        observe = partial(
             self.caches.observe, job, memory.faults.all(),
             etcd=etcd, decided_ports=tuple(ports),
             allowed=memory.allowed, unknown=memory.unknown,
         )  # fmt: skip
-        observed = see()
-        decision = await self._decide(key, observed)
+        decision = await self._decide(key, observed := observe())
         is_lacking = decision and field_of(decision.status, "reason") == "SchedulerMissing"
         if is_lacking and await self.caches.seek():
-            observed = see()
-            decision = await self._decide(key, observed)
+            decision = await self._decide(key, observed := observe())
         if decision is None:
             return
         if decision.status is not None:
@@ -281,8 +279,7 @@ class Controller:
             self._queue.back_off(key)
             return
         self._queue.forget(key)
-        self._log_decision(job, decision)
-        self._count_restart(job, decision)
+        self._report(job, decision)
         for note in decision.notes:
             self._recorder.record(job.metadata, note)
         known = {fault.identity for fault in before}
@@ -290,9 +287,12 @@ class Controller:
         if memory.allowed != observed.allowed:
             self._queue.add(key)  # Nothing else will tell that a question was answered.
         if memory.unknown and memory.unknown != observed.unknown:
-            text = messages.unknown_fields_text(memory.unknown)
-            self._recorder.record(job.metadata, EventNote("Warning", "UnknownField", text))
-        self._record_refused(job, news)
+            self._warn(job, "UnknownField", messages.unknown_fields_text(memory.unknown))
+        for fault in news:  # of a job that is over, say, no status tells
+            is_lasting = 400 <= fault.status < 500 and fault.status not in (409, 429)
+            if fault.verb != "create" and is_lasting:
+                reason = messages.failed_call_reason(fault)
+                self._warn(job, reason, messages.failed_call_text(fault))
         self._plan_next(key, memory, decision, news)
 
     async def _decide(self, key: Key, observed: ObservedState) -> Decision | None:
@@ -332,15 +332,9 @@ class Controller:
             wait = decision.wake_at - self._clock.now()
             self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
 
-    def _record_refused(self, job: PaddleJob, news: Sequence[FailedCall]) -> None:
-        """A change or deletion that rules forbid: of a job that is over, say, no status tells."""
-        for fault in news:
-            is_lasting = 400 <= fault.status < 500 and fault.status not in (409, 429)
-            if fault.verb != "create" and is_lasting:
-                note = EventNote(
-                    "Warning", messages.failed_call_reason(fault), messages.failed_call_text(fault)
-                )
-                self._recorder.record(job.metadata, note)
+    def _warn(self, job: PaddleJob | None, reason: str, message: str) -> None:
+        if job is not None:
+            self._recorder.record(job.metadata, EventNote("Warning", reason, message))
 
     def _refused(self, key: Key, error: KubeError) -> None:
         """The status could not be written, or something could not be asked."""
@@ -350,25 +344,22 @@ class Controller:
             "job could not be looked at to the end",
             job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
         )  # fmt: skip
-        job = self.caches.jobs.get(key)
         # An API server that has just begun says 403 until it has read the roles: no news.
-        if job is not None and not error.retryable and pause >= LASTING_SECONDS:
+        if not error.retryable and pause >= LASTING_SECONDS:
             message = f"the API server refused the operator's call: {error.message}"
-            self._recorder.record(job.metadata, EventNote("Warning", "StatusRefused", message))
+            self._warn(self.caches.jobs.get(key), "StatusRefused", message)
 
     def _failed(self, key: Key, error: Exception) -> None:
         self._metrics.reconcile_errors.add("bug")
         pause = self._queue.back_off(key)
-        job = self.caches.jobs.get(key)
         self._log.error(
             "a bug in paddock", job="/".join(key), again_in=f"{pause:.1f}s", cause=error
         )
-        if job is not None:
-            message = (
-                f"the operator failed on this job ({type(error).__name__}) and tries again; "
-                "its log has the details, please report them"
-            )
-            self._recorder.record(job.metadata, EventNote("Warning", "InternalError", message))
+        message = (
+            f"the operator failed on this job ({type(error).__name__}) and tries again; "
+            "its log has the details, please report them"
+        )
+        self._warn(self.caches.jobs.get(key), "InternalError", message)
 
     def _remembered(self, job: PaddleJob) -> JobRecord:
         meta = job.metadata
@@ -385,22 +376,18 @@ class Controller:
             memory.unknown = None
         return memory
 
-    def _log_decision(self, job: PaddleJob, decision: Decision) -> None:
+    def _report(self, job: PaddleJob, decision: Decision) -> None:
+        """The decision in the log, and an attempt that it begins among the metrics."""
         name = "/".join(key_of(job))
         self._log.debug("looked at", job=name, why=decision.why)
-        old, new = field_of(job.status, "phase"), field_of(decision.status, "phase")
-        if new is not None and new != old:
-            self._log.info("phase", job=name, old=old or "-", new=new, why=decision.why)
-
-    # ---------------------------------------------------------------------- metrics
-
-    def _count_restart(self, job: PaddleJob, decision: Decision) -> None:
         if decision.status is None:
             return
-        old = field_of(job.status, "attempt")
-        new = field_of(decision.status, "attempt")
+        old, new = field_of(job.status, "phase"), decision.status.get("phase")
+        if new is not None and new != old:
+            self._log.info("phase", job=name, old=old or "-", new=new, why=decision.why)
+        old, new = field_of(job.status, "attempt"), decision.status.get("attempt")
         if isinstance(new, int) and new > (old if isinstance(old, int) else 0):
-            cause = field_of(field_of(decision.status, "lastFailure"), "cause")
+            cause = field_of(decision.status.get("lastFailure"), "cause")
             self._metrics.restarts.add(str(cause or "Other"))
 
     def _phases(self) -> Mapping[tuple[str, ...], float]:

@@ -94,9 +94,7 @@ class Executor:
     async def _write_status(
         self, job: PaddleJob, memory: JobRecord, status: Mapping[str, object]
     ) -> Ended:
-        wanted = canonical(status)
-        present = canonical(job.status)
-        meta = job.metadata
+        wanted, present, meta = canonical(status), canonical(job.status), job.metadata
         # An older definition drops fields it does not know: then the answer never equals what was
         # sent, and sending it again would not end. It is sent once more when somebody touches the
         # job: the definition may be a newer one by then.
@@ -195,14 +193,11 @@ class Executor:
         memory.faults.succeed(action)
 
     async def _create(self, job: PaddleJob, memory: JobRecord, action: Create) -> None:
-        expected = memory.expectations
-        token = expected.expect("create", action.kind, action.name, self._clock.monotonic())
         warnings: list[str] = []
-        try:
+        now = self._clock.monotonic()
+        expected = memory.expectations
+        with expected.expecting("create", action.kind, action.name, now) as token:
             is_made = await self._make(job, action, warnings.append)
-        except KubeError:
-            expected.withdraw(token)
-            raise
         if action.kind == "Pod" and is_made:
             unknown = messages.unknown_fields(job.metadata.name, action.name, warnings)
             memory.unknown = (memory.unknown or frozenset()) | unknown
@@ -291,11 +286,13 @@ class Executor:
             metadata = action.change.get("metadata")
             inside = dict(metadata) if isinstance(metadata, dict) else {}
             change = {**action.change, "metadata": {**inside, "uid": action.uid}}
-        token = expected.expect("change", action.kind, action.name, self._clock.monotonic())
+        now = self._clock.monotonic()
         try:
-            answer = await self._client.patch(resource, namespace, action.name, change, kind=kind)
+            with expected.expecting("change", action.kind, action.name, now) as token:
+                answer = await self._client.patch(
+                    resource, namespace, action.name, change, kind=kind
+                )
         except KubeError as error:
-            expected.withdraw(token)
             # Another uid is refused as a change of a field that cannot change, or by its test.
             fields = [field for field, _ in error.causes]
             is_another = "metadata.uid" in fields or (kind == "json" and error.status == 422)
@@ -339,13 +336,9 @@ def merge_change(old: object, new: object) -> object:
         return new
     if not isinstance(old, dict):
         old = {}
-    change: dict[str, object] = {}
-    for name, value in new.items():
-        if name not in old:
-            change[name] = value
-        elif old[name] != value:
-            change[name] = merge_change(old[name], value)
-    for name in old:
-        if name not in new:
-            change[name] = None
-    return change
+    changed = {
+        name: merge_change(old[name], value) if name in old else value
+        for name, value in new.items()
+        if name not in old or old[name] != value
+    }
+    return changed | dict.fromkeys(name for name in old if name not in new)

@@ -9,6 +9,7 @@ back.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +17,7 @@ from paddock.kube.client import PADDLE_JOBS, KubeError
 from paddock.operator.decision import OF_FORMER, Create, Delete, FailedCall
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from random import Random
 
     from paddock.kube.objects import OwnerReference
@@ -43,6 +44,16 @@ class Expectations:
         token = (what, kind, which)
         self._expire_at[token] = now + EXPIRY_SECONDS
         return token
+
+    @contextmanager
+    def expecting(self, what: What, kind: Kind, which: str, now: float) -> Iterator[Token]:
+        """The call inside will be seen, unless it raises KubeError."""
+        token = self.expect(what, kind, which, now)
+        try:
+            yield token
+        except KubeError:
+            self.withdraw(token)
+            raise
 
     def withdraw(self, token: Token) -> None:
         """It did not happen, or has been seen."""

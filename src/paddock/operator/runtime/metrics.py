@@ -6,6 +6,7 @@ Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (text forma
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.watch.metrics import series_line
@@ -18,14 +19,17 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SERIES_MAX = 2000  # of one metric: a label that grows without end must not eat the memory
 
 
+@dataclass
 class Counter:
     """Counts up. labels: the names; their values are given with each count."""
 
+    name: str
+    text: str
+    labels: Labels = ()
     kind = "counter"
 
-    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
-        self.name, self.text, self.labels = name, text, labels
-        self._counts: dict[Labels, float] = {} if labels else {(): 0.0}
+    def __post_init__(self) -> None:
+        self._counts: dict[Labels, float] = {} if self.labels else {(): 0.0}
 
     def add(self, *values: str) -> None:
         """Count one."""
@@ -42,32 +46,32 @@ class Counter:
             yield _line(self.name, self.labels, values, count)
 
 
+@dataclass
 class Gauge:
     """Is asked when it is read. ask: label values -> value."""
 
+    name: str
+    text: str
+    ask: Callable[[], Mapping[Labels, float]]
+    labels: Labels = ()
     kind = "gauge"
-
-    def __init__(
-        self, name: str, text: str, ask: Callable[[], Mapping[Labels, float]], labels: Labels = ()
-    ) -> None:
-        self.name, self.text, self.labels = name, text, labels
-        self._ask = ask
 
     def lines(self) -> Iterator[str]:
         """Its series."""
-        for values, value in sorted(self._ask().items()):
+        for values, value in sorted(self.ask().items()):
             yield _line(self.name, self.labels, values, value)
 
 
+@dataclass
 class Histogram:
     """How long things took, in seconds."""
 
+    name: str
+    text: str
+    labels: Labels = ()
+    _counts: dict[Labels, list[int]] = field(default_factory=dict)
+    _sums: dict[Labels, float] = field(default_factory=dict)
     kind = "histogram"
-
-    def __init__(self, name: str, text: str, labels: Labels = ()) -> None:
-        self.name, self.text, self.labels = name, text, labels
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
 
     def observe(self, seconds: float, *values: str) -> None:
         """Add a duration."""
