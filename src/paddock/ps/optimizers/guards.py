@@ -47,14 +47,10 @@ def _square_sum(row: F32) -> Any:
     whole = row.shape[0] // 8 * 8
     a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
     for j in range(0, whole, 8):
-        x0 = np.float64(row[j + 0])
-        x1 = np.float64(row[j + 1])
-        x2 = np.float64(row[j + 2])
-        x3 = np.float64(row[j + 3])
-        x4 = np.float64(row[j + 4])
-        x5 = np.float64(row[j + 5])
-        x6 = np.float64(row[j + 6])
-        x7 = np.float64(row[j + 7])
+        x0, x1 = np.float64(row[j + 0]), np.float64(row[j + 1])
+        x2, x3 = np.float64(row[j + 2]), np.float64(row[j + 3])
+        x4, x5 = np.float64(row[j + 4]), np.float64(row[j + 5])
+        x6, x7 = np.float64(row[j + 6]), np.float64(row[j + 7])
         a0 += x0 * x0
         a1 += x1 * x1
         a2 += x2 * x2
@@ -81,10 +77,8 @@ def before(
 ) -> None:
     """Changes grads (n, dim) in place. clips: value, norm; decays: l1, l2; 0 is none."""
     dim = grads.shape[1]
-    limit = np.float32(clips[0])
-    l1 = np.float32(decays[0])
-    l2 = np.float32(decays[1])
-    zero = np.float32(0.0)
+    limit, zero = np.float32(clips[0]), np.float32(0.0)
+    l1, l2 = np.float32(decays[0]), np.float32(decays[1])
     for i in range(rows.shape[0]):
         g = grads[i]
         if clips[0] > 0.0:

@@ -36,26 +36,19 @@ def paddle_sparse_adam(values: F32, rows: I64, grads: F32, lr: float, options: F
     the steps of a table, whichever rows they had.
     """
     dim = grads.shape[1]
-    one = np.float32(1.0)
-    keep1 = np.float32(options[0])
-    gain1 = one - keep1  # In float32: of 0.999 that is a hundred-thousandth less than 0.001.
-    keep2 = np.float32(options[1])
-    gain2 = one - keep2
+    one, zero = np.float32(1.0), np.float32(0.0)
+    keep1, keep2 = np.float32(options[0]), np.float32(options[1])
+    # In float32: of 0.999 that is a hundred-thousandth less than 0.001.
+    gain1, gain2 = one - keep1, one - keep2
     rate = np.float32(lr)
-    root = 0.0
-    if lr > 0.0:
-        root = (lr / np.float64(rate) - 1.0) * 67108864.0
-    if not 0.0 < root <= 1.0:  # Nobody told it.
+    root = (lr / np.float64(rate) - 1.0) * 67108864.0 if lr > 0.0 else 0.0
+    if not 0.0 < root <= 1.0:  # The rate carries no correction.
         root = 1.0
     epsilon = np.float32(options[2]) * np.float32(root)
     idle = np.float32(options[2]) if options[3] > 0.0 else epsilon
-    zero = np.float32(0.0)
     for i in range(rows.shape[0]):
-        g = grads[i]
-        row = values[rows[i]]
-        w = row[:dim]
-        m = row[dim : 2 * dim]
-        v = row[2 * dim : 3 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, m, v = row[:dim], row[dim : 2 * dim], row[2 * dim : 3 * dim]
         for j in range(dim):
             x = keep1 * m[j] + gain1 * g[j]
             y = keep2 * v[j] + gain2 * (g[j] * g[j])
@@ -77,16 +70,11 @@ def paddle_adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> 
     """
     dim = grads.shape[1]
     one = np.float32(1.0)
-    keep1 = np.float32(options[0])
-    gain1 = one - keep1
-    keep2 = np.float32(options[1])
-    gain2 = one - keep2
+    keep1, keep2 = np.float32(options[0]), np.float32(options[1])
+    gain1, gain2 = one - keep1, one - keep2
     for i in range(rows.shape[0]):
-        g = grads[i]
-        row = values[rows[i]]
-        w = row[:dim]
-        m = row[dim : 2 * dim]
-        v = row[2 * dim : 3 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, m, v = row[:dim], row[dim : 2 * dim], row[2 * dim : 3 * dim]
         root = np.sqrt(one - row[3 * dim + 1])
         rate = np.float32(lr) * root / (one - row[3 * dim])
         epsilon = np.float32(options[2]) * root
@@ -109,17 +97,11 @@ def paddle_rmsprop(values: F32, rows: I64, grads: F32, lr: float, options: F64) 
     Source: paddlepaddle 3.3, phi/kernels/impl/rmsprop_kernel_impl.h.
     """
     dim = grads.shape[1]
-    rate = np.float32(lr)
-    keep = np.float32(options[0])
-    gain = np.float32(1.0 - options[0])
-    epsilon = np.float32(options[1])
-    momentum = np.float32(options[2])
+    rate, epsilon, momentum = np.float32(lr), np.float32(options[1]), np.float32(options[2])
+    keep, gain = np.float32(options[0]), np.float32(1.0 - options[0])
     for i in range(rows.shape[0]):
-        g = grads[i]
-        row = values[rows[i]]
-        w = row[:dim]
-        s = row[dim : 2 * dim]
-        b = row[2 * dim : 3 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, s, b = row[:dim], row[dim : 2 * dim], row[2 * dim : 3 * dim]
         for j in range(dim):
             x = keep * s[j] + gain * (g[j] * g[j])
             s[j] = x

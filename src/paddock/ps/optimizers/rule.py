@@ -48,12 +48,10 @@ class Option:
 
     def accepts(self, value: object) -> bool:
         """The value is a finite number in the range (bool counts for a flag only)."""
-        if isinstance(value, bool):
-            return self.flag
         if not isinstance(value, int | float) or not math.isfinite(value):
             return False
-        if self.flag:
-            return value in (0, 1)
+        if self.flag or isinstance(value, bool):
+            return self.flag and value in (0, 1)
         fits_low = value > self.low if self.above else value >= self.low
         return fits_low and (value < self.high if self.below else value <= self.high)
 

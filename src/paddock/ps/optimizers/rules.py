@@ -1,8 +1,7 @@
 """The optimizers: their formulas, options and state; what is wrong with a table's choice of one.
 
 To add one: its loops, and a row in RULES. Each is lazy: a row not pushed stays as it is. Where
-``arrays`` is not given the loops themselves run on arrays, so they compute and choose, but do not
-branch on an element.
+``arrays`` is not given the loops run on arrays, so they choose, but do not branch on an element.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ def _sgd(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
     dim = grads.shape[1]
     rate = np.float32(lr)
     for i in range(rows.shape[0]):
-        g = grads[i]
-        w = values[rows[i], :dim]
+        g, w = grads[i], values[rows[i], :dim]
         for j in range(dim):
             w[j] -= rate * g[j]
 
@@ -42,12 +40,10 @@ def _momentum(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> No
     Source: Polyak 1964, https://doi.org/10.1016/0041-5553(64)90137-5; torch.optim.SGD(momentum).
     """
     dim = grads.shape[1]
-    rate = np.float32(lr)
-    keep = np.float32(options[0])
+    rate, keep = np.float32(lr), np.float32(options[0])
     for i in range(rows.shape[0]):
-        g = grads[i]
-        w = values[rows[i], :dim]
-        v = values[rows[i], dim : 2 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, v = row[:dim], row[dim : 2 * dim]
         for j in range(dim):
             x = keep * v[j] + g[j]
             v[j] = x
@@ -62,12 +58,10 @@ def _nesterov(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> No
     of torch.optim.SGD(nesterov=True), where the weights kept are the ones looked ahead to.
     """
     dim = grads.shape[1]
-    rate = np.float32(lr)
-    keep = np.float32(options[0])
+    rate, keep = np.float32(lr), np.float32(options[0])
     for i in range(rows.shape[0]):
-        g = grads[i]
-        w = values[rows[i], :dim]
-        v = values[rows[i], dim : 2 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, v = row[:dim], row[dim : 2 * dim]
         for j in range(dim):
             x = keep * v[j] + g[j]
             v[j] = x
@@ -82,12 +76,10 @@ def _adagrad(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> Non
     torch.optim.Adagrad (whose lr_decay is the schedule inverse_time).
     """
     dim = grads.shape[1]
-    rate = np.float32(lr)
-    epsilon = np.float32(options[0])
+    rate, epsilon = np.float32(lr), np.float32(options[0])
     for i in range(rows.shape[0]):
-        g = grads[i]
-        w = values[rows[i], :dim]
-        s = values[rows[i], dim : 2 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, s = row[:dim], row[dim : 2 * dim]
         for j in range(dim):
             x = s[j] + g[j] * g[j]
             s[j] = x
@@ -110,8 +102,7 @@ def _row_adagrad(values: F32, rows: I64, grads: F32, lr: float, options: F64) ->
     Source: Mudigere et al. 2022 (row-wise AdaGrad), https://arxiv.org/abs/2104.05158.
     """
     dim = grads.shape[1]
-    rate = np.float32(lr)
-    epsilon = np.float32(options[0])
+    rate, epsilon = np.float32(lr), np.float32(options[0])
     steps = np.empty(TOGETHER, np.float32)
     for start in range(0, rows.shape[0], TOGETHER):
         count = min(TOGETHER, rows.shape[0] - start)
@@ -122,9 +113,7 @@ def _row_adagrad(values: F32, rows: I64, grads: F32, lr: float, options: F64) ->
             values[rows[start + k], dim] = s
             steps[k] = rate / (np.sqrt(s) + epsilon)
         for k in range(count):
-            g = grads[start + k]
-            w = values[rows[start + k], :dim]
-            step = steps[k]
+            g, w, step = grads[start + k], values[rows[start + k], :dim], steps[k]
             for j in range(dim):
                 w[j] -= step * g[j]
 
@@ -141,17 +130,15 @@ def _row_adagrad_arrays(block: F32, grads: F32, lr: float, options: F64) -> None
 def _corrected(steps: int, lr: float, options: F64) -> tuple[Any, Any]:
     """(rate, epsilon) of adam for a row of this age."""
     # beta^t by repeated squaring: a libm's pow may differ in the last bit from another's.
-    left = steps
     power1 = power2 = 1.0
-    square1 = options[0]
-    square2 = options[1]
-    while left > 0:
-        if left & 1:
+    square1, square2 = options[0], options[1]
+    while steps > 0:
+        if steps & 1:
             power1 *= square1
             power2 *= square2
         square1 *= square1
         square2 *= square2
-        left >>= 1
+        steps >>= 1
     # Both sides of the fraction times sqrt(1 - beta2^t): one multiplication less.
     root = math.sqrt(1.0 - power2)
     return np.float32(lr * root / (1.0 - power1)), np.float32(options[2] * root)
@@ -176,19 +163,14 @@ def _adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
     keep2 = np.float32(options[1])
     gain2 = np.float32(1.0 - options[1])
     keep = np.float32(1.0 - lr * options[3]) if options.shape[0] > 3 else np.float32(1.0)
-    steps = 0
-    rate = np.float32(0.0)
-    epsilon = np.float32(0.0)
+    steps, rate, epsilon = 0, np.float32(0.0), np.float32(0.0)
     for i in range(rows.shape[0]):
         row = values[rows[i]]
         row[3 * dim] += np.float32(1.0)
         if int(row[3 * dim]) != steps:  # Rows of one batch often have one age.
             steps = int(row[3 * dim])
             rate, epsilon = _corrected(steps, lr, options)
-        g = grads[i]
-        w = row[:dim]
-        m = row[dim : 2 * dim]
-        v = row[2 * dim : 3 * dim]
+        g, w, m, v = grads[i], row[:dim], row[dim : 2 * dim], row[2 * dim : 3 * dim]
         for j in range(dim):
             x = m[j] + gain1 * (g[j] - m[j])
             y = keep2 * v[j] + gain2 * (g[j] * g[j])
@@ -224,18 +206,13 @@ def _rmsprop(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> Non
     2013, https://arxiv.org/abs/1308.0850; torch.optim.RMSprop (epsilon after the root).
     """
     dim = grads.shape[1]
-    rate = np.float32(lr)
-    alpha = np.float32(options[0])
-    gain = np.float32(1.0 - options[0])
-    epsilon = np.float32(options[1])
-    keep = np.float32(options[2])
-    zero = np.float32(0.0)
+    rate, zero = np.float32(lr), np.float32(0.0)
+    alpha, gain = np.float32(options[0]), np.float32(1.0 - options[0])
+    epsilon, keep = np.float32(options[1]), np.float32(options[2])
     centered = options[3] > 0.0
     for i in range(rows.shape[0]):
-        g = grads[i]
-        row = values[rows[i]]
-        w = row[:dim]
-        s = row[dim : 2 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, s = row[:dim], row[dim : 2 * dim]
         second = row[2 * dim : 3 * dim]  # Empty where the form has no such slot.
         third = row[3 * dim : 4 * dim]
         if centered and options[2] > 0.0:
@@ -243,16 +220,14 @@ def _rmsprop(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> Non
                 s[j] = alpha * s[j] + gain * (g[j] * g[j])
                 second[j] += gain * (g[j] - second[j])
                 # Rounding can leave a square below zero where all gradients were equal.
-                x = s[j] - second[j] * second[j]
-                x = np.maximum(x, zero)
+                x = np.maximum(s[j] - second[j] * second[j], zero)
                 third[j] = keep * third[j] + g[j] / (np.sqrt(x) + epsilon)
                 w[j] -= rate * third[j]
         elif centered:
             for j in range(dim):
                 s[j] = alpha * s[j] + gain * (g[j] * g[j])
                 second[j] += gain * (g[j] - second[j])
-                x = s[j] - second[j] * second[j]
-                x = np.maximum(x, zero)
+                x = np.maximum(s[j] - second[j] * second[j], zero)
                 w[j] -= rate * (g[j] / (np.sqrt(x) + epsilon))
         elif options[2] > 0.0:
             for j in range(dim):
@@ -287,18 +262,11 @@ def _ftrl(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
     if lr < RATE_MIN:
         return
     dim = grads.shape[1]
-    inverse = np.float32(1.0 / lr)
-    beta = np.float32(options[0])
-    l1 = np.float32(options[1])
-    l2 = np.float32(options[2])
-    tiny = np.float32(TINY)
-    zero = np.float32(0.0)
+    inverse, tiny, zero = np.float32(1.0 / lr), np.float32(TINY), np.float32(0.0)
+    beta, l1, l2 = np.float32(options[0]), np.float32(options[1]), np.float32(options[2])
     for i in range(rows.shape[0]):
-        g = grads[i]
-        row = values[rows[i]]
-        w = row[:dim]
-        z = row[dim : 2 * dim]
-        n = row[2 * dim : 3 * dim]
+        g, row = grads[i], values[rows[i]]
+        w, z, n = row[:dim], row[dim : 2 * dim], row[2 * dim : 3 * dim]
         for j in range(dim):
             square = g[j] * g[j]
             more = n[j] + square
@@ -312,33 +280,31 @@ def _ftrl(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
             w[j] = choose(abs(x) <= l1, zero, -over / (inverse * (beta + root) + l2))
 
 
-_EPSILON, _FRACTION = Option(1e-10, above=True), Option(0.9, high=1.0, below=True)
-_ADAM = {
-    "beta1": _FRACTION,
-    "beta2": Option(0.999, high=1.0, below=True),
-    "epsilon": Option(1e-8, above=True),
-}
-_ADAM_STATE = (Slot("first_moment"), Slot("second_moment"), Slot("steps", per_row=True))
+def _fraction(default: float, *, above: bool = False) -> Option:
+    return Option(default, high=1.0, above=above, below=True)
+
+
+def _positive(default: float) -> Option:
+    return Option(default, above=True)
+
+
+_ADAGRAD = {"epsilon": _positive(1e-10), "initial": Option(0.0)}
+_ADAM = {"beta1": _fraction(0.9), "beta2": _fraction(0.999), "epsilon": _positive(1e-8)}
+_MOMENTS = (Slot("first_moment"), Slot("second_moment"))
+_ADAM_STATE = (*_MOMENTS, Slot("steps", per_row=True))
+_POWERS = tuple(Slot(f"{beta}_power", initial=beta, per_row=True) for beta in ("beta1", "beta2"))
 
 _ALL = (
     OptimizerRule("sgd", _sgd),
-    OptimizerRule("momentum", _momentum, {"momentum": _FRACTION}, (Slot("velocity"),)),
+    OptimizerRule("momentum", _momentum, {"momentum": _fraction(0.9)}, (Slot("velocity"),)),
     OptimizerRule(
-        "nesterov",
-        _nesterov,
-        {"momentum": Option(0.9, high=1.0, above=True, below=True)},
-        (Slot("velocity"),),
+        "nesterov", _nesterov, {"momentum": _fraction(0.9, above=True)}, (Slot("velocity"),)
     ),
-    OptimizerRule(
-        "adagrad",
-        _adagrad,
-        {"epsilon": _EPSILON, "initial": Option(0.0)},
-        (Slot("square_sum", initial="initial"),),
-    ),
+    OptimizerRule("adagrad", _adagrad, _ADAGRAD, (Slot("square_sum", initial="initial"),)),
     OptimizerRule(
         "row_adagrad",
         _row_adagrad,
-        {"epsilon": _EPSILON, "initial": Option(0.0)},
+        _ADAGRAD,
         (Slot("square_mean_sum", initial="initial", per_row=True),),
         _row_adagrad_arrays,
     ),
@@ -355,34 +321,21 @@ _ALL = (
         "rmsprop",
         _rmsprop,
         {
-            "alpha": Option(0.99, high=1.0, below=True),
-            "epsilon": Option(1e-8, above=True),
-            "momentum": Option(0.0, high=1.0, below=True),
+            "alpha": _fraction(0.99),
+            "epsilon": _positive(1e-8),
+            "momentum": _fraction(0.0),
             "centered": Option(0.0, flag=True),
         },
         (Slot("square_mean"), Slot("mean", when="centered"), Slot("velocity", when="momentum")),
     ),
     OptimizerRule(
-        "adam_told", paddle_sparse_adam, {**_ADAM, "idle": Option(0.0, flag=True)}, _ADAM_STATE[:2]
+        "adam_told", paddle_sparse_adam, {**_ADAM, "idle": Option(0.0, flag=True)}, _MOMENTS
     ),
-    OptimizerRule(
-        "paddle_adam",
-        paddle_adam,
-        _ADAM,
-        (
-            *_ADAM_STATE[:2],
-            Slot("beta1_power", initial="beta1", per_row=True),
-            Slot("beta2_power", initial="beta2", per_row=True),
-        ),
-    ),
+    OptimizerRule("paddle_adam", paddle_adam, _ADAM, (*_MOMENTS, *_POWERS)),
     OptimizerRule(
         "paddle_rmsprop",
         paddle_rmsprop,
-        {
-            "rho": Option(0.95, high=1.0, below=True),
-            "epsilon": Option(1e-6, above=True),
-            "momentum": Option(0.0, high=1.0, below=True),
-        },
+        {"rho": _fraction(0.95), "epsilon": _positive(1e-6), "momentum": _fraction(0.0)},
         (Slot("square_mean"), Slot("velocity")),
     ),
     OptimizerRule(

@@ -1,16 +1,8 @@
 """The learning rate at a global step. Pure functions of the spec: no state is kept.
 
-Factors of the optimizer's own lr, at step 0, 1, 2, ...; p = step / every, floored by staircase:
-    constant      1
-    exponential   rate ** p                     (torch ExponentialLR; with staircase StepLR)
-    natural_exp   exp(-rate * p)
-    inverse_time  1 / (1 + rate * p)
-    piecewise     values[i] while step < boundaries[i], values[-1] after     (MultiStepLR)
-    cosine        rate + (1 - rate) * (1 + cos(pi * min(p, 1))) / 2       (CosineAnnealingLR)
-    noam          dim ** -0.5 * min(s ** -0.5, s * warmup_steps ** -1.5), s = max(step, 1)
-With warmup_steps (all but noam, which has its own): a straight line from warmup_start at step 0
-to the schedule's value at warmup_steps (LinearLR before a constant). The schedule itself is not
-shifted: it counts from step 0.
+ScheduleSpec has the formulas. torch has them as ExponentialLR (with staircase StepLR), MultiStepLR
+(piecewise), CosineAnnealingLR, LinearLR (a warm-up before a constant). A warm-up ends at the
+schedule's value at warmup_steps; the schedule itself is not shifted: it counts from step 0.
 
 Source: noam: Vaswani et al. 2017, https://arxiv.org/abs/1706.03762, equation 3; cosine: Loshchilov
 and Hutter 2017, https://arxiv.org/abs/1608.03983, equation 5, one period; the others as

@@ -12,7 +12,6 @@ from paddock.errors import UsageError
 from paddock.ps import jit
 from paddock.ps.jit import F32, I64, plain
 from paddock.ps.optimizers import guards
-from paddock.ps.optimizers.rule import Slot
 from paddock.ps.optimizers.rules import RULES, check_optimizer
 from paddock.ps.spec import OptimizerSpec
 
@@ -39,17 +38,11 @@ class Updater:
         self._rule = RULES[spec.name]
         options = self._rule.complete(spec.options)
         self._options = np.array(list(options.values()), np.float64)
-        self.slots: tuple[Slot, ...] = tuple(
-            slot for slot in self._rule.slots if not slot.when or options[slot.when]
-        )
+        self.slots = tuple(s for s in self._rule.slots if not s.when or options[s.when])
         # state after the weights, float32 (width - dim,)
-        self.initial_state: F32 = np.concatenate(
-            [np.zeros(0, np.float32)]
-            + [
-                np.full(1 if slot.per_row else dim, options.get(slot.initial, 0.0), np.float32)
-                for slot in self.slots
-            ]
-        )
+        sizes = np.array([1 if slot.per_row else dim for slot in self.slots], np.int64)
+        first = np.array([options.get(slot.initial, 0.0) for slot in self.slots], np.float32)
+        self.initial_state: F32 = np.repeat(first, sizes)
         self.width = dim + len(self.initial_state)
         self._clips = (float(spec.clip_value), float(spec.clip_norm))
         self._decays = (float(spec.l1), float(spec.l2))
