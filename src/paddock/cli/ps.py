@@ -24,6 +24,7 @@ from paddock.cli.family import JSON, CliCommand, Operand, ParsedCommand, carry_o
 from paddock.cli.ps_text import aligned, moved_text, status_text
 from paddock.command_line import flag
 from paddock.errors import EXIT_OWN_FAULT, UsageError, problem_text
+from paddock.ps.strategies import STRATEGIES, explain
 from paddock.watch.meter import ProgressMeter
 
 TYPE_CHECKING = False
@@ -37,7 +38,6 @@ PORT = 7163  # of the witness
 ENDPOINTS = "endpoints.log"  # written by local/output/logs.py
 HEADING = "PADDLE_PSERVERS_IP_PORT_LIST:"
 TABLE_COLUMNS = ["name", "kind", "dim", "rows", "bytes", "optimizer", "lr", "step", "shards"]
-STRATEGIES = ("sync", "half_async", "async", "geo", "staleness")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -339,8 +339,6 @@ def _witness(args: ParsedCommand) -> int:
 
 
 def _explain(args: ParsedCommand) -> int:
-    from paddock.ps.strategies import explain
-
     if args.staleness < 0:
         raise UsageError(f"--staleness is {args.staleness}", hint="0 or more steps")
     names = args.strategy or STRATEGIES

@@ -108,14 +108,9 @@ class FrameStream:
             if self.is_tls or wanted <= SMALL_BYTES:
                 self._sock.sendall(b"".join((head, *body)))
                 return
-            pieces = [memoryview(piece) for piece in (head, *body)]
-            sent = self._sock.sendmsg(pieces)
-            while sent < wanted:
-                wanted -= sent
-                while sent >= pieces[0].nbytes:
-                    sent -= pieces.pop(0).nbytes
-                pieces[0] = pieces[0][sent:]
-                sent = self._sock.sendmsg(pieces)
+            sent = self._sock.sendmsg((head, *body))
+            if sent < wanted:  # It has waited for silence_seconds, or a signal came.
+                self._sock.sendall(memoryview(b"".join((head, *body)))[sent:])
         except (BlockingIOError, TimeoutError):
             raise ReadTimeout("the other side takes no data") from None
         except OSError as error:

@@ -20,14 +20,13 @@ from paddock.data.dispatch.messages import (
 from paddock.data.dispatch.service import SERVICE, question_of, reply_from
 from paddock.data.dispatch.state import Dispatch
 from paddock.errors import UsageError
+from paddock.ps.strategies import CLOCKED
 
 if TYPE_CHECKING:
     from paddock.ps import Client
 
 # Who has nothing to read and no step to share asks again after so long: from, to.
 IDLE_SECONDS = (0.02, 1.0)
-# Trainers that wait for one another's steps. Who has nothing to read takes empty ones.
-CLOCKED = ("sync", "staleness")
 
 
 class LocalDispatcher:

@@ -154,7 +154,8 @@ class Client:
         """The specs of the tables that this client created, by name."""
         return {name: remote.spec for name, remote in self.group.tables.items()}
 
-    def _table(self, table: str) -> RemoteTable:
+    def _table(self, table: str, kind: type[TableSpec] | None = None) -> RemoteTable:
+        """A table that was created here, of this kind. Raises UsageError."""
         remote = self.group.tables.get(table)
         if remote is None or self.peers[0].is_ended:
             self.peers[0].check_open()
@@ -163,19 +164,13 @@ class Client:
                 f"table {table!r} is not known to this client (it has: {names})",
                 hint="client.create(SparseSpec(...)) or DenseSpec first",
             )
+        if kind is not None and not isinstance(remote.spec, kind):
+            calls = {"dense": "pull_dense, push_dense, set_dense"}
+            raise UsageError(
+                f"table {table!r} is {remote.spec.kind}",
+                hint=calls.get(remote.spec.kind, "pull, push and set take keys"),
+            )
         return remote
-
-    def _sparse(self, table: str) -> tuple[RemoteTable, SparseSpec]:
-        remote = self._table(table)
-        if not isinstance(remote.spec, SparseSpec):
-            raise UsageError(f"table {table!r} is dense", hint="pull_dense, push_dense, set_dense")
-        return remote, remote.spec
-
-    def _dense(self, table: str) -> tuple[RemoteTable, DenseSpec]:
-        remote = self._table(table)
-        if not isinstance(remote.spec, DenseSpec):
-            raise UsageError(f"table {table!r} is sparse", hint="pull, push and set take keys")
-        return remote, remote.spec
 
     # ------------------------------------------------------------------------------------ sparse
 
@@ -190,7 +185,7 @@ class Client:
         Returns:
             float32, of the shape (*keys.shape, dim), in the order of the keys.
         """
-        self._sparse(table)
+        self._table(table, SparseSpec)
         return self.pull_many({table: keys}, distinct=distinct)[table]
 
     def pull_many(self, wanted: Mapping[str, Any], *, distinct: bool = False) -> dict[str, Rows]:
@@ -225,7 +220,7 @@ class Client:
         They are as of now: one batch older than those of a pull after the push. In sync all are of
         the step that is open: step() waits for them.
         """
-        remote, _ = self._sparse(table)
+        remote = self._table(table, SparseSpec)
         self.group.prefetch(remote, unique(as_keys(table, keys))[0])
 
     def push(
@@ -252,7 +247,7 @@ class Client:
             UsageError: a shape or a type is wrong; nothing was sent.
             RequestError: a gradient is not finite; nothing was sent.
         """
-        self._sparse(table)
+        self._table(table, SparseSpec)
         self.push_many({table: (keys, grads, shows, clicks)}, distinct=distinct)
 
     def check_push(
@@ -269,7 +264,8 @@ class Client:
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
-        _, spec = self._sparse(table)
+        spec = self._table(table, SparseSpec).spec
+        assert isinstance(spec, SparseSpec)
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
         values = as_floats(table, grads, (len(flat), spec.dim), (*asked.shape, spec.dim))
@@ -314,7 +310,7 @@ class Client:
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights, (n, dim); their optimizer state stays. Keys must be distinct."""
-        remote, _ = self._sparse(table)
+        remote = self._table(table, SparseSpec)
         columns = self.check_push(table, keys, values)
         repeated = np.size(keys) - len(columns[0])
         if repeated:
@@ -327,7 +323,7 @@ class Client:
 
     def pull_dense(self, table: str, out: Rows | None = None) -> Rows:
         """The whole vector, float32[size]; into `out` when given."""
-        self._dense(table)
+        self._table(table, DenseSpec)
         return self.pull_many({table: out})[table]
 
     def push_dense(
@@ -347,14 +343,15 @@ class Client:
         self, table: str, grads: ArrayLike, used: Sequence[bool] | None
     ) -> tuple[Rows, Runs]:
         """The checked vector of a push_dense(), (size,) float32, perhaps the caller's; not sent."""
-        _, spec = self._dense(table)
+        spec = self._table(table, DenseSpec).spec
+        assert isinstance(spec, DenseSpec)
         values = as_floats(table, grads, (spec.size, 1), (spec.size,)).reshape(-1)
         check_finite(table, values, None)
         return values, spec.runs(used)
 
     def set_dense(self, table: str, values: ArrayLike) -> None:
         """Give the vector these values, (size,); done when all servers have them."""
-        remote, _ = self._dense(table)
+        remote = self._table(table, DenseSpec)
         vector, _ = self.check_push_dense(table, values, None)
         self.strategy.forget(table)
         self.group.post(Op.SET, remote, [vector.copy()])
@@ -599,7 +596,7 @@ class Client:
 
     def shrink(self, table: str) -> int:
         """Decay statistics, drop rows that the accessor gives up; returns how many."""
-        remote, _ = self._sparse(table)
+        remote = self._table(table, SparseSpec)
         patience = RetryBudget(self.peers[0].timeout)
         return shrink(
             self.peers, remote, lambda no: handle_moved(self.group, remote, [no], patience)

@@ -15,7 +15,7 @@ Rows = NDArray[np.float32]
 
 def as_keys(table: str, keys: ArrayLike) -> Keys:
     """The keys as int64; anything but whole numbers is an error."""
-    array = _as_array(table, "keys", keys)
+    array = keys if isinstance(keys, np.ndarray) else _as_array(table, "keys", keys)
     if array.dtype == np.int64:
         return array if array.flags.c_contiguous else np.ascontiguousarray(array)
     if array.dtype.kind == "i" or (array.dtype.kind == "u" and array.dtype.itemsize < 8):

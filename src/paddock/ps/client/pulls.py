@@ -63,11 +63,11 @@ class Pull:
         self.remote = remote
         self.array = array
         self.refused: list[tuple[PullRequest, RequestError]] = []
-        # Keys and rows lie in the order of servers; that of the caller is got back by `_order`.
-        self._order: Keys | None = None
-        self._keys, self._rows = array, array
+        # Keys and rows lie in the order of servers; that of the caller is got back by `order`.
+        self.order: Keys | None = None
+        self._keys, self.rows = array, array
         if not isinstance(remote.spec, DenseSpec):
-            self._rows = np.empty((len(array), remote.spec.dim), np.float32)
+            self.rows = np.empty((len(array), remote.spec.dim), np.float32)
         self.requests = self._ask(0, len(array))
 
     def _ask(self, start: int, stop: int) -> list[PullRequest]:
@@ -79,24 +79,22 @@ class Pull:
             op = Op.PULL
             keys = self._keys[start:stop]
             order, pieces = partition_rows(remote, keys, min(KEYS_MAX, BODY_MAX // (4 * spec.dim)))
-            if order is not None and self._order is None:
-                self._keys, self._order = keys[order], order
-            elif order is not None and self._order is not None:
-                keys[:], self._order[start:stop] = keys[order], self._order[start:stop][order]
+            if order is not None and self.order is None:
+                self._keys, self.order = keys[order], order
+            elif order is not None and self.order is not None:
+                keys[:], self.order[start:stop] = keys[order], self.order[start:stop][order]
                 pieces = [(server, start + a, start + b) for server, a, b in pieces]
         requests = []
         for server, a, b in pieces:
             header = Header(op, 0, remote.numbers[server], 0, b - a)
             body = raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little")
-            requests.append(PullRequest(self, server, a, b, header, body, raw(self._rows[a:b])))
+            requests.append(PullRequest(self, server, a, b, header, body, raw(self.rows[a:b])))
         return requests
 
-    def rows(self) -> Rows:
+    def in_order(self) -> Rows:
         """The rows in the caller's order, (n, dim) float32."""
-        if self._order is None:
-            return self._rows
-        rows = np.empty_like(self._rows)
-        rows[self._order] = self._rows
+        rows = np.empty_like(self.rows)
+        rows[self.order] = self.rows
         return rows
 
     def ask_again(self) -> None:

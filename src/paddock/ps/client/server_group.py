@@ -141,7 +141,7 @@ class ServerGroup:
                 handle_moved(self, pull.remote, [no for _, no in pull.refused], patience)
                 pull.ask_again()
                 PullBatch(self.peers, [pull]).finish()
-            found.append(pull.rows())
+            found.append(pull.rows if pull.order is None else pull.in_order())
         return found
 
     def post(
