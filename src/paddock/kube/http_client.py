@@ -168,9 +168,9 @@ class HttpClient(KubeClient):
         try:
             found = replies.read_object(dict, await self._send(request), request.line)
         except KubeError as error:
-            if error.status == 404:
-                return False
-            raise
+            if error.status != 404:
+                raise
+            return False
         return any(r.get("name") == resource.plural for r in found.get("resources", []))
 
     async def close(self) -> None:

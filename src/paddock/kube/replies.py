@@ -97,10 +97,7 @@ def read_object(shape: type[T], text: bytes, line: str) -> T:
 
 def read_page(shape: type[T], text: bytes, line: str) -> Page[T]:
     """Decode a page of a list. Raises KubeError "Malformed"."""
-    try:
-        found: _List[T] = _decoder(_List[shape]).decode(text)  # type: ignore[valid-type]  # a value
-    except msgspec.DecodeError as error:
-        raise _malformed(line, error) from error
+    found = read_object(_List[shape], text, line)  # type: ignore[valid-type]  # a value
     return Page(found.items or (), found.metadata.resourceVersion, found.metadata.rest)
 
 

@@ -169,20 +169,19 @@ def is_supported(view: PaddleJobView) -> bool:
 
 def _blocked(view: PaddleJobView) -> bool:
     """True while nothing new may be made: an earlier attempt still runs, or it is too early."""
-    if view.next_attempt_time > view.now:
-        return True
-    if view.old_config_maps:
-        return True
-    names_wanted = {slot.name for slot in view.slots}
-    return any(o.attempt != view.state.attempt or o.name in names_wanted for o in view.leftovers)
+    wanted = {slot.name for slot in view.slots}
+    is_left = (o.attempt != view.state.attempt or o.name in wanted for o in view.leftovers)
+    return view.next_attempt_time > view.now or bool(view.old_config_maps) or any(is_left)
 
 
 def _replaced(view: PaddleJobView) -> tuple[Outcome, ...]:
     """Pods of this attempt to be made again alone, or before they have begun."""
-    found = view.outcomes.values()
-    replaced = {o.name for o in found if o.uid in view.state.replacing or o.state == "lost"}
-    replaced |= {o.name for o in view.outdated if view.is_made_alone(o)}
-    return tuple(o for name, o in view.outcomes.items() if name in replaced)
+    outdated = {o.name for o in view.outdated if view.is_made_alone(o)}
+    return tuple(
+        o
+        for o in view.outcomes.values()
+        if o.uid in view.state.replacing or o.state == "lost" or o.name in outdated
+    )
 
 
 def _missing_services(view: PaddleJobView) -> list[Action]:
@@ -201,12 +200,10 @@ def _missing_services(view: PaddleJobView) -> list[Action]:
 
 
 def _group(view: PaddleJobView) -> list[Action]:
-    gang, observed = view.gang, view.observed
-    if gang.kind is None or not is_supported(view):
+    gang, meta = view.gang, view.observed.job.metadata
+    if gang.kind is None or gang.group is None or not is_supported(view):
         return []
-    meta = observed.job.metadata
     group = _own_group(view)
-    assert gang.group is not None
     if group is None:
         resource = VOLCANO_GROUPS if gang.scheduler == "volcano" else COSCHEDULING_GROUPS
         manifest: Manifest = {
@@ -216,8 +213,7 @@ def _group(view: PaddleJobView) -> list[Action]:
             "spec": gang.group,
         }
         return [Create(gang.kind, meta.name, manifest)]
-    is_ours = bool(group.metadata.controller_uid)
-    if is_ours and not is_as_wanted(group, gang.group):
+    if group.metadata.controller_uid and not is_as_wanted(group, gang.group):
         change: Manifest = {"spec": _merging(group.spec, gang.group)}
         return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
     return []
@@ -391,9 +387,8 @@ def _events(
         text = f"{first.label}{more}: {first.why}; it ended before all had names, and is made again"
         found.append(EventNote("Warning", "RestartingReplica", text))
     if view.is_started and not before.is_started:
-        found += [
-            EventNote("Warning", "ListTooLong", text) for text in messages.omitted_lists(view)
-        ]
+        lists = messages.omitted_lists(view)
+        found += [EventNote("Warning", "ListTooLong", text) for text in lists]
         many = messages.plural(view.spec.replicas, "pod")
         text = f"{many} with addresses, attempt {view.state.attempt}"
         found.append(EventNote("Normal", "Started", text))

@@ -31,7 +31,7 @@ from paddock.kube.objects import ContainerStatus, seconds
 from paddock.operator import names
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import ContainerStateTerminated, Pod
+    from paddock.kube.objects import ContainerStateTerminated, KubeCondition, Pod
     from paddock.operator.spec import Cause, RoleName
 
 State = Literal["pending", "starting", "running", "succeeded", "failed", "lost"]
@@ -181,9 +181,8 @@ def _classify_failed(
 ) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
     status = pod.status
     every = (*(status.initContainerStatuses or ()), *containers)
-    ended = [c.state.terminated for c in every if c.state.terminated is not None]
-    failed = sorted((t for t in ended if t.exitCode), key=lambda t: seconds(t.finishedAt))
-    first = failed[0] if failed else None
+    ended = [t for c in every if (t := c.state.terminated) is not None and t.exitCode]
+    first = min(ended, key=lambda t: seconds(t.finishedAt), default=None)
     reason = status.reason or ""
     cause, clause = _disruption(pod)
     message = shortened(status.message or "")
@@ -228,13 +227,16 @@ def _classify_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerSta
 
 
 def _disruption(pod: Pod) -> tuple[Cause | None, str]:
-    for condition in pod.status.conditions or ():
-        if condition.type in DISRUPTION_CONDITIONS and condition.status == "True":
-            reason = condition.reason or ""
-            cause = DISRUPTION_CAUSES.get(reason, "Evicted")
-            message = shortened(condition.message or "")
-            return cause, f"{reason}: {message}" if message else reason
+    for condition in _disruptions(pod):
+        reason = condition.reason or ""
+        message = shortened(condition.message or "")
+        return DISRUPTION_CAUSES.get(reason, "Evicted"), f"{reason}: {message}".removesuffix(": ")
     return None, ""
+
+
+def _disruptions(pod: Pod) -> list[KubeCondition]:
+    conditions = pod.status.conditions or ()
+    return [c for c in conditions if c.type in DISRUPTION_CONDITIONS and c.status == "True"]
 
 
 def _is_up(container: ContainerStatus) -> bool:
@@ -264,15 +266,11 @@ def waits_for(pod: Pod) -> str:
 def _is_closed_out(pod: Pod) -> bool:
     """Kueue gave it a gate, and took its finalizer off again: as it does when a group is over."""
     meta = pod.metadata
-    is_kept = names.KUEUE_MANAGED in (meta.finalizers or ()) or meta.deletionTimestamp is not None
-    return (
-        bool(meta.label(names.KUEUE_MANAGED))
-        and not is_kept
-        and any(
-            c.reason == "SchedulingGated" and c.status == "False"
-            for c in pod.status.conditions or ()
-        )
-    )
+    if names.KUEUE_MANAGED in (meta.finalizers or ()) or meta.deletionTimestamp is not None:
+        return False
+    conditions = pod.status.conditions or ()
+    is_gated = any(c.reason == "SchedulingGated" and c.status == "False" for c in conditions)
+    return is_gated and bool(meta.label(names.KUEUE_MANAGED))
 
 
 def _is_gate(message: str) -> bool:
@@ -285,11 +283,7 @@ def _end_requested_at(pod: Pod) -> float:
     """When it was told to end. What a finalizer holds is deleted again by its kubelet, without
     grace, and that moment overwrites the first; the condition of a disruption keeps its own.
     """
-    ends = (
-        seconds(condition.lastTransitionTime)
-        for condition in pod.status.conditions or ()
-        if condition.type in DISRUPTION_CONDITIONS and condition.status == "True"
-    )
+    ends = (seconds(condition.lastTransitionTime) for condition in _disruptions(pod))
     return min((_deleted_at(pod), *(at for at in ends if at)))
 
 

@@ -26,7 +26,7 @@ from paddock.operator.environment import (
     key_of,
     pod_slots,
 )
-from paddock.operator.spec import ROLES, RoleSpec
+from paddock.operator.spec import ROLES, RoleSpec, as_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,17 +122,13 @@ class Builder:
 
         Not looked at where addresses are names.
         """
-        return self.config_map_at(self._address_of(pods))
-
-    def config_map_at(self, address: Callable[[str], str]) -> Manifest:
-        """The same, with the address of each pod by its name."""
         name = self.job.metadata.name
         labels = {names.LABEL_POD: name, names.LABEL_ATTEMPT: str(self.attempt)}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": self.meta(name, labels, {}),
-            "data": self._environments(address).shared(self.slots()),
+            "data": self._environments(self._address_of(pods)).shared(self.slots()),
         }
 
     def too_long(self, pods: Mapping[str, Pod]) -> dict[str, int]:
@@ -206,8 +202,7 @@ class Builder:
         assert role is not None
         template = copy.deepcopy(dict(role.template))
         spec = cast("Manifest", template["spec"])  # the reader has seen that it is a mapping
-        metadata = template.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
+        metadata = as_mapping(template.get("metadata"))
         labels = {
             **_texts(metadata.get("labels")),
             names.LABEL_POD: slot.name,
@@ -325,12 +320,9 @@ class Builder:
 
     def _accelerated(self, role: RoleName) -> bool:
         found = self.spec.role(role)
-        spec = found.template.get("spec") if found else None
-        containers = _list(spec.get("containers")) if isinstance(spec, dict) else []
-        for container in containers[:1]:
-            resources = container.get("resources") if isinstance(container, dict) else None
-            for part in resources.values() if isinstance(resources, dict) else ():
-                wanted = [str(k).lower() for k in part] if isinstance(part, dict) else []
+        for container in found.containers()[:1] if found is not None else ():
+            for part in as_mapping(container.get("resources")).values():
+                wanted = [str(name).lower() for name in as_mapping(part)]
                 if any("/" in name and word in name for name in wanted for word in ACCELERATORS):
                     return True
         return False
@@ -395,9 +387,7 @@ def _map_entries(config_map: str, found: Mapping[str, str]) -> list[Manifest]:
 
 
 def _texts(found: object) -> dict[str, str]:
-    if not isinstance(found, dict):
-        return {}
-    return {str(key): str(text) for key, text in found.items()}
+    return {key: str(text) for key, text in as_mapping(found).items()}
 
 
 def _list(found: object) -> list[object]:

@@ -20,8 +20,9 @@ from paddock.operator.spec import (
     RawSpec,
     RoleSpec,
     SuccessPolicy,
+    as_mapping,
 )
-from paddock.operator.validation import ProblemList, as_mapping, check, printable, unknown
+from paddock.operator.validation import ProblemList, check, printable, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -219,10 +220,8 @@ def _intranet(spec: RawSpec, default: Intranet, found: ProblemList) -> Intranet:
     if not word:
         return default
     if word not in INTRANET:
-        known = ", ".join(INTRANET)
-        found.warning(
-            "spec.intranet", f"{printable(word)} is not one of {known}; it is read as PodIP"
-        )
+        what = f"{printable(word)} is not one of {', '.join(INTRANET)}; it is read as PodIP"
+        found.warning("spec.intranet", what)
     return INTRANET.get(word, "PodIP")
 
 

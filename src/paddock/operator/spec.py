@@ -39,6 +39,25 @@ class RoleSpec:
     template: Mapping[str, object]
     restart_scope: RestartScope = "Job"
 
+    @property
+    def pod(self) -> Mapping[str, object]:
+        """The spec of its pods; {} without one."""
+        return as_mapping(self.template.get("spec"))
+
+    def containers(self, which: str = "containers") -> list[Mapping[str, object]]:
+        """The containers of its pods, or which="initContainers"."""
+        found = self.pod.get(which)
+        return [as_mapping(c) for c in found] if isinstance(found, list) else []
+
+
+def as_mapping(value: object) -> Mapping[str, object]:
+    """A checked mapping, {} for nothing.
+
+    >>> as_mapping(None)
+    {}
+    """
+    return value if isinstance(value, dict) else {}
+
 
 class ExitCodes(msgspec.Struct, frozen=True):
     """Exit codes that a rule is for."""
@@ -155,10 +174,7 @@ class JobSpec:
 
     def role(self, name: RoleName) -> RoleSpec | None:
         """That role, or None."""
-        for role in self.roles:
-            if role.name == name:
-                return role
-        return None
+        return next((role for role in self.roles if role.name == name), None)
 
     @property
     def replicas(self) -> int:

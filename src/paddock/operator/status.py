@@ -28,6 +28,7 @@ import msgspec
 
 from paddock.kube.objects import rfc3339, seconds
 from paddock.operator.messages import unknown_fields_text
+from paddock.operator.schema import REPLICAS_MAX
 from paddock.operator.spec import ROLES, RoleName
 
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ STATES = ("pending", "starting", "running", "failed", "succeeded", "unknown")
 REFS_MAX = 200  # pods named per role; all are counted
 MESSAGE_MAX = 1024  # characters
 NUMBER_MAX = 2**31 - 1
-INDEXES_MAX = 10_000  # replicas of a role, at most (schema.py)
-TEXT_MAX = 10 * INDEXES_MAX  # more than all of them need
+INDEXES_TEXT_MAX = 10 * REPLICAS_MAX  # more than all of them need
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,8 +397,8 @@ def read_indexes(text: str) -> frozenset[int]:
     [0, 1, 2, 3, 7]
     """
     found: set[int] = set()
-    room = INDEXES_MAX
-    for part in text.split(",") if len(text) <= TEXT_MAX else ():
+    room = REPLICAS_MAX
+    for part in text.split(",") if len(text) <= INDEXES_TEXT_MAX else ():
         first, _, last = part.partition("-")
         last = last or first
         if _is_index(first) and _is_index(last):
@@ -409,7 +409,7 @@ def read_indexes(text: str) -> frozenset[int]:
 
 
 def _is_index(text: str) -> bool:
-    return len(text) < len(str(INDEXES_MAX)) and text.isascii() and text.isdigit()
+    return len(text) < len(str(REPLICAS_MAX)) and text.isascii() and text.isdigit()
 
 
 def _time(raw: object, default: float = 0.0) -> float:

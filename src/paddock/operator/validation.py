@@ -13,8 +13,6 @@ from paddock.errors import Problem
 from paddock.operator.schema import CODES_MAX, QUANTITY, Node
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from paddock.operator.schema import Field
 
 FOUND_MAX = 20  # problems, and warnings: a status has room for so many
@@ -256,12 +254,3 @@ def _is_of_size(
     if limit:
         found.problem(path, f"has {size} {what}, {limit}")
     return not limit
-
-
-def as_mapping(value: object) -> Mapping[str, object]:
-    """A checked mapping, {} for nothing.
-
-    >>> as_mapping(None)
-    {}
-    """
-    return value if isinstance(value, dict) else {}

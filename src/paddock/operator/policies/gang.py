@@ -31,6 +31,7 @@ from paddock.operator.quantity import (
     is_same_amounts,
     max_quantities,
 )
+from paddock.operator.spec import as_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -109,7 +110,7 @@ def scheduler_of(spec: JobSpec, settings: OperatorSettings) -> Scheduler:
         return ""
     if spec.gang.scheduler:
         return spec.gang.scheduler
-    named = {_scheduler_name(role) for role in spec.roles}
+    named = {role.pod.get("schedulerName") or "" for role in spec.roles}
     if "volcano" in named:
         return "volcano"
     if settings.scheduling == "volcano" and named - {""}:
@@ -171,12 +172,6 @@ def is_as_wanted(group: PodGroup, wanted: Manifest) -> bool:
     return bool(wanted.get("minResources")) or not group.spec.get("minResources")
 
 
-def _scheduler_name(role: RoleSpec) -> str:
-    spec = role.template.get("spec")
-    name = spec.get("schedulerName") if isinstance(spec, dict) else None
-    return name if isinstance(name, str) else ""
-
-
 def _group(spec: JobSpec, **own: object) -> Manifest:
     """spec of a PodGroup. own: fields of its scheduler, left out where they are not given."""
     given = {name: what for name, what in own.items() if what not in ("", None)}
@@ -186,29 +181,20 @@ def _group(spec: JobSpec, **own: object) -> Manifest:
 
 
 def _pod_resources(role: RoleSpec) -> dict[str, str]:
-    spec = role.template.get("spec")
-    if not isinstance(spec, dict):
-        return {}
     together: dict[str, str] = {}
-    for container in _containers(spec, "containers"):
+    for container in role.containers():
         together = add_quantities(together, _resources(container))
-    for container in _containers(spec, "initContainers"):
+    for container in role.containers("initContainers"):
         together = max_quantities(together, _resources(container))
     return together
 
 
-def _containers(spec: Mapping[str, object], name: str) -> list[dict[str, object]]:
-    found = spec.get(name)
-    return [c for c in found if isinstance(c, dict)] if isinstance(found, list) else []
-
-
 def _resources(container: Mapping[str, object]) -> dict[str, str]:
-    both = container.get("resources")
-    if not isinstance(both, dict):
-        return {}
-    found: dict[str, str] = {}
-    for part in ("limits", "requests"):  # a request, where there is one, is what is reserved
-        amounts = both.get(part)
-        if isinstance(amounts, dict):
-            found.update({str(k): str(v) for k, v in amounts.items() if v is not None})
-    return found
+    """A request, where there is one, is what is reserved."""
+    both = as_mapping(container.get("resources"))
+    return {
+        name: str(amount)
+        for part in ("limits", "requests")
+        for name, amount in as_mapping(both.get(part)).items()
+        if amount is not None
+    }

@@ -167,11 +167,8 @@ def host_port(job: PaddleJob) -> int:
 def _is_elastic(job: PaddleJob) -> bool:
     """True where the job asks for a changing number of workers; read_spec.py decides."""
     worker = field_of(job.spec, "worker")
-    return (
-        field_of(job.spec, "elastic") is not None
-        or bool(field_of(worker, "limits"))
-        or bool(field_of(worker, "requests"))
-    )
+    is_range = bool(field_of(worker, "limits") or field_of(worker, "requests"))
+    return is_range or field_of(job.spec, "elastic") is not None
 
 
 def holds_port(job: PaddleJob) -> bool:

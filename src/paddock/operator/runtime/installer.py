@@ -15,8 +15,9 @@ changes nothing; what an older kubectl apply left in the Deployment's template i
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock.errors import PaddockError
 from paddock.kube import connect, http_client
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from paddock.kube.objects import Meta, Pod
     from paddock.operator.runtime.clock import Clock
 
+T = TypeVar("T")
 POLL_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
 OPERATOR_PODS = ",".join(f"{name}={value}" for name, value in SELECTOR.items())
 PART_OF = "app.kubernetes.io/part-of"
@@ -148,13 +150,8 @@ class Installer:
         self._install = install
 
     async def _is_served(self, resource: Resource[Any]) -> bool:
-        try:
-            await self._client.page(resource, Query(limit=1))
-        except KubeError as error:
-            if error.status == 404:
-                return False
-            raise _refused(f"{resource.kind} cannot be listed", error) from error
-        return True
+        page = self._client.page(resource, Query(limit=1))
+        return await _unless_missing(page, f"{resource.kind} cannot be listed") is not None
 
     async def _take_back(self, wanted: Sequence[Manifest]) -> list[Manifest]:
         """Remove bindings of an earlier installation: in namespaces that are served no more."""
@@ -210,15 +207,12 @@ class Installer:
 
     async def _apply_all(self, what: str, manifests: Sequence[Manifest]) -> None:
         """Apply objects, and say in a line what that did."""
-        done: dict[str, int] = {}
-        for manifest in manifests:
-            outcome = await self._apply(manifest)
-            done[outcome] = done.get(outcome, 0) + 1
-        names = _name(manifests[0]) if len(manifests) == 1 else f"({len(manifests)} objects)"
-        counts = ", ".join(
-            word if len(manifests) == 1 else f"{count} {word}" for word, count in done.items()
-        )
-        self._report(f"{what} {names}: {counts}")
+        done = Counter([await self._apply(manifest) for manifest in manifests])
+        if len(manifests) == 1:
+            self._report(f"{what} {_name(manifests[0])}: {''.join(done)}")
+        else:
+            counts = ", ".join(f"{count} {word}" for word, count in done.items())
+            self._report(f"{what} ({len(manifests)} objects): {counts}")
 
     async def _apply(self, manifest: Manifest) -> str:
         resource = KINDS[str(manifest["kind"])]
@@ -240,12 +234,8 @@ class Installer:
 
     async def _found(self, resource: Resource[Any], namespace: str, name: str) -> Any:
         """An object; one without metadata when it is not there."""
-        try:
-            return await self._client.get(resource, namespace, name)
-        except KubeError as error:
-            if error.status == 404:
-                return Object()
-            raise _refused(f"{resource.kind} {name} cannot be read", error) from error
+        found = self._client.get(resource, namespace, name)
+        return await _unless_missing(found, f"{resource.kind} {name} cannot be read") or Object()
 
     async def _refuse_a_second(self) -> None:
         """Two would share the rights of the cluster, and work on the same jobs."""
@@ -273,13 +263,9 @@ class Installer:
 
     async def _has_jobs(self) -> bool:
         """True where people run jobs where the operator is: paddle-operator's documents said so."""
-        query = Query(self._install.namespace, limit=1)
-        try:
-            return bool((await self._client.page(PADDLE_JOBS, query)).items)
-        except KubeError as error:
-            if error.status == 404:
-                return False
-            raise _refused("jobs cannot be listed", error) from error
+        jobs = self._client.page(PADDLE_JOBS, Query(self._install.namespace, limit=1))
+        page = await _unless_missing(jobs, "jobs cannot be listed")
+        return page is not None and bool(page.items)
 
     async def _try_again_at_once(self, pods: list[Pod]) -> None:
         """Take away pods that only wait for their image's next try, which may be minutes away."""
@@ -390,6 +376,16 @@ class Installer:
         found = await self._client.page(PODS, Query(namespace))
         others = [pod for pod in found.items if not _is_operator(pod)]
         return f"there are other pods in it ({others[0].metadata.name})" if others else ""
+
+
+async def _unless_missing(answer: Awaitable[T], what: str) -> T | None:
+    """The answer, None for a 404. Raises InstallError for another refusal: what failed by it."""
+    try:
+        return await answer
+    except KubeError as error:
+        if error.status == 404:
+            return None
+        raise _refused(what, error) from error
 
 
 def _is_operator(pod: Pod) -> bool:

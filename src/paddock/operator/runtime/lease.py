@@ -143,22 +143,14 @@ class LeaderElector:
 
     def _observe(self, record: Lease | None) -> None:
         old = self._record
-        is_same = (
-            old is not None
-            and record is not None
-            and old.metadata.uid == record.metadata.uid
-            and old.metadata.resourceVersion == record.metadata.resourceVersion
-        )
-        if not is_same:
+        if old is None or record is None or old.metadata != record.metadata:
             self._record, self._record_at = record, self._clock.monotonic()
             self._changed.set()
 
     def _seconds_to_expiry(self) -> float:
         """Until the lease may be taken, as far as was seen; 0.0 when it may be now."""
         record = self._record
-        if record is None or not record.spec.holderIdentity:
-            return 0.0
-        if record.spec.holderIdentity == self.identity:
+        if record is None or record.spec.holderIdentity in (None, "", self.identity):
             return 0.0
         duration = record.spec.leaseDurationSeconds or DURATION_SECONDS
         return max(0.0, self._record_at + duration - self._clock.monotonic())
