@@ -6,7 +6,6 @@ geo_copy           the local copy of geo, which learns by itself; pure
 server_group       all servers of the job: pulls, pushes, waiting until pushes are acknowledged
 server_connection  one server: its links, unacknowledged frames, resending
 partition          rows and vectors -> the frames of each server
-pulls              pulls in flight
 redirect           a shard has moved: learns the owner, sends again
 reduce             all_reduce
 trainer_config     number, servers and secrets from arguments and environment

@@ -21,7 +21,7 @@ from paddock.ps.table.sharding import group
 from paddock.ps.wire.frames import BODY_MAX, Buffer, FrameFlag, Header, Op
 
 if TYPE_CHECKING:
-    from paddock.ps.client.pulls import Pull
+    from paddock.ps.client.server_group import Pull
 
 Keys = NDArray[np.int64]
 Rows = NDArray[np.float32]
