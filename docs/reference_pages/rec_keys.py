@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from paddock.rec.compat import v01, v18
 from paddock.rec.config import backend, v2
-from paddock.rec.config.keys import IGNORED, MAPPED, READ, REFUSED, Key
-from paddock.rec.config.paddock_keys import OURS
+from paddock.rec.config.keys import IGNORED, MAPPED, OURS, READ, REFUSED, Key
 
 SECTIONS: tuple[tuple[str, str, Sequence[Key]], ...] = (
     ("2.x: `runner:`", "runner.", v2.RUNNER),

@@ -168,7 +168,7 @@ def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     from paddock.data.files import blocks, is_parquet
     from paddock.data.formats.slots import format_of, slots_of_lines
     from paddock.rec.config.keys import KINDS, BadValue
-    from paddock.rec.readers.build import make_format
+    from paddock.rec.readers.source import make_format
 
     name, (reading, config) = args.format, _config_reading(args.config)
     if name == "auto" and reading.reader:

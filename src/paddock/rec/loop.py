@@ -35,7 +35,7 @@ def train(
 ) -> Mapping[str, float]:
     """Train the run's epochs; returns the last one's numbers, over all workers.
 
-    position: where an earlier life, or a checkpoint, goes on.
+    position: where an earlier incarnation, or a checkpoint, goes on.
     """
     here = {**beginning(0, 0), **(position or {})}
     numbers: Mapping[str, float] = {}

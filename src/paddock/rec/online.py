@@ -4,9 +4,10 @@
 
 A day has splits of `interval` minutes, named HH where they are whole hours, else HHMM; so many
 splits are one pass. A pass has a number over all days, which is an epoch of the training loop: so
-a checkpoint, or a next life, goes on at the right pass, and within it. Keys are those of PaddleRec
-2.x (start_day, end_day, split_interval, split_per_pass, checkpoint_per_pass, data_donefile,
-data_sleep_second) and of 1.8.5 and 0.1 (days, train_time_interval, checkpoint_interval).
+a checkpoint, or the next incarnation, goes on at the right pass, and within it. Keys are those of
+PaddleRec 2.x (start_day, end_day, split_interval, split_per_pass, checkpoint_per_pass,
+data_donefile, data_sleep_second) and of 1.8.5 and 0.1 (days, train_time_interval,
+checkpoint_interval).
 """
 
 from __future__ import annotations

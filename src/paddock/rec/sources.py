@@ -157,7 +157,7 @@ class LeasedSource:
                 f"epoch {epoch} begins, and the servers are still giving out epoch {feed.pass_}",
                 hint="resume from a checkpoint of this run, or begin afresh",
             )
-        if feed.pass_ == epoch and not feed.is_ended:  # Else an earlier life has read its part.
+        if feed.pass_ == epoch and not feed.is_ended:  # Else it was read before.
             for item in feed.items():
                 if item is None:
                     yield FLUSH

@@ -8,15 +8,15 @@ all of them. So who has no more batches goes on with empty steps, and says in a 
 through; as the table belongs to the step, all see at the same step that all are through. A mean
 divides by all workers, so an example of the last steps weighs as much as any other.
 
-**What survives the death of a worker** (its next life trains each batch once, see
+**What survives the death of a worker** (its next incarnation trains each batch once, see
 `paddock.ps.wire.offsets`):
 
     where it is in the data     its position, with the servers, of the last step (sync) or batch
     in geo                      its position at the last exchange; the group decides when that is,
-                                so that a next life exchanges after the same batches
+                                so that a next one exchanges after the same batches
     whether it has begun the    a key of the job's key-value store: a checkpoint that is loaded
     run, or is through with it  brings none of an earlier job
-    which meetings have been    counted over all lives, by the servers; who comes late goes through.
+    which meetings have been    counted over all of these, by the servers; the late go through.
                                 Two names take turns: nobody is two meetings of a kind ahead
     counts for metrics          lost, but for those of an epoch that had ended
 """
@@ -37,7 +37,7 @@ REDUCED_AT_ONCE = 1 << 16  # float64, of Client.all_reduce
 NEVER = 1 << 60  # The geo_step of a client whose group says when to exchange.
 
 # "epoch", "step": batches of the run, "at": the source's, None: all; "batches" and "examples" of
-# the epoch. Nothing that another life would count otherwise: servers compare positions.
+# the epoch. Nothing that another incarnation would count otherwise: servers compare positions.
 WorkerOffset = dict[str, Any]
 
 
@@ -181,7 +181,7 @@ class PsWorkers(WorkerGroup):
             self._note(chosen)
             if self.is_sync:
                 self.client.step()
-        if not self.is_sync:  # an earlier life may have noted it, and not have met the others
+        if not self.is_sync:  # an earlier incarnation may have noted it, and met nobody
             self.meet("chosen", 0)
         self._set("begun", self.worker, True)
         return self._at_least_prepared(chosen)
@@ -203,7 +203,7 @@ class PsWorkers(WorkerGroup):
     # -------------------------------------------------------------------------------- positions
 
     def _note(self, position: WorkerOffset) -> None:
-        # Not again what was noted last, perhaps by the life before: positions are numbered.
+        # Not again what was noted last, perhaps by the incarnation before: positions are numbered.
         whole = {**position, "run": self.run, "workers": self.workers}
         if whole != self._noted:
             self.client.commit_offset(whole)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from paddock.data.files import cut_files, find_files
 from paddock.data.formats.criteo import CriteoFormat
 from paddock.errors import UsageError
-from paddock.rec.readers.build import make_format, make_source
+from paddock.rec.learner import WorkerRank
+from paddock.rec.readers.source import make_format, make_source
 from paddock.rec.settings import Reading
 
 
@@ -20,9 +20,8 @@ def reading(path: Path, **others: object) -> Reading:
 
 def labels(given: Reading, told: list[str] | None = None) -> list[float]:
     """Those of all batches."""
-    chunks = cut_files(find_files(given.paths))
     warn = (told if told is not None else []).append
-    source = make_source(given, chunks, {}, seed=1, warn=warn)
+    source = make_source(make_format(given, {}), given, WorkerRank(), seed=1, warn=warn)
     return [float(v) for item in source.open(0, None) for v in item.batch.label]
 
 

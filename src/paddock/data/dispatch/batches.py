@@ -4,8 +4,8 @@ Asking for the next batch means that the one before was used. What was used is n
 position; a chunk is reported done when the position behind its last record is kept for good. So
 whatever dies, a record is in the position, or is read again.
 
-Batches follow from leases alone, never from time: another life that holds the same leases cuts the
-same batches. A batch goes on in the next chunk, unless one of the two leases says `alone`.
+Batches follow from leases alone, never from time: another incarnation that holds the same leases
+cuts the same batches. A batch goes on in the next chunk, unless one of the two leases says `alone`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DispatchClient(Protocol):
         """The worker's incarnation."""
 
     def seen(self) -> dict[int, int]:
-        """Records done by lease, of the position that this worker, or its life before, noted."""
+        """Records done by lease, of the position that an incarnation of this worker noted last."""
 
     def resume(self, *, exactly: bool) -> None:
         """Batches follow. exactly: those that the incarnation before had after its position."""
@@ -87,7 +87,7 @@ class Span(NamedTuple):
 @dataclass(slots=True)
 class LeasedBatch:
     """A batch and where its records are from. parts: the records, as they were read. position: of
-    the worker behind it, all that another life needs to know: what is used of leases in work."""
+    the worker behind it, all that another incarnation needs: what is used of leases in work."""
 
     parts: list[Sequence[Any]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -138,7 +138,7 @@ class LeasedBatches:
     # ------------------------------------------------------------------------------- begin, end
 
     def begin(self) -> None:
-        """Go on where this worker, or its life before, was. Once."""
+        """Go on where this worker, or its incarnation before, was. Once."""
         if self._has_begun:
             return
         seen = self.port.seen()

@@ -107,7 +107,7 @@ class PassState:
 
 @dataclass(frozen=True, slots=True)
 class RegisterWorker:
-    """A life of a worker begins. seen: records done, by lease, of its committed position."""
+    """A worker's incarnation begins. seen: records done, by lease, of its committed position."""
 
     worker: int
     incarnation: int
@@ -200,7 +200,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """The dispatcher does not know this life of the worker, or is elsewhere: RegisterWorker."""
+    """The dispatcher does not know this incarnation, or is elsewhere: RegisterWorker."""
 
 
 @dataclass(frozen=True, slots=True)

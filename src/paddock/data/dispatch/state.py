@@ -11,7 +11,7 @@ Every reply may be lost and every event come twice: an event says what is to be,
     leased      Poll that says done                          done
     leased      Poll that says failed, tries are left        to do, from there on; in batches alone
     leased      Poll that says failed, no tries are left     set aside: counted, named
-    leased      RegisterWorker of a newer life               leased, to that life
+    leased      RegisterWorker of a newer incarnation        leased, to that one
     leased      the same, the tenth one at the same record   set aside
     leased      ReleaseChunks of the worker                  to do, from the first one not trained
     leased      WorkerLost, then ProgressReport              to do, from there
@@ -180,7 +180,7 @@ class Dispatch:
         elif _kind(state.plan) != _kind(plan):
             return messages.Differs(state.plan)
         elif state.plan != plan:
-            state.plan = plan  # How often, and what may fail, is the newest life's to say.
+            state.plan = plan  # How often, and what may fail, the newest one says.
             self._changed.add("course")
         assert self.pass_state is not None
         worker = self.workers.setdefault(event.worker, messages.LeaseHolder(event.incarnation))
@@ -233,8 +233,8 @@ class Dispatch:
         if self.is_over:
             return messages.Over(state.plan.passes == state.pass_ + 1)
         if len(worker.leases) < hold and not worker.waits:
-            # What comes after a wait begins a batch: so that a life that reads the same leases
-            # again cuts the same batches.
+            # What comes after a wait begins a batch: so that an incarnation that reads the
+            # same leases again cuts the same batches.
             worker.waits = True
             self._touch(event.worker)
         if worker.leases:
@@ -304,7 +304,7 @@ class Dispatch:
         self._changed |= {"aside", "course"}
 
     def _count_death(self, worker: messages.LeaseHolder, seen: Mapping[int, int]) -> None:
-        """A life has ended in its oldest lease, and another one goes on there."""
+        """An incarnation has ended in its oldest lease, and the next one goes on there."""
         lease = worker.leases[0]
         rest = _remainder(lease, seen.get(lease.number, 0))
         if rest.deaths + 1 < DEATHS_MAX:

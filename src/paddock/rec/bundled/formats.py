@@ -14,7 +14,7 @@ from paddock.data.files import open_file
 from paddock.data.formats.format import BAD_KEPT, Bad, Format, Parsed
 from paddock.errors import UsageError
 from paddock.rec.models.inputs import Hyper
-from paddock.rec.readers.build import IDS_KEY, make_format
+from paddock.rec.readers.source import IDS_KEY, make_format
 from paddock.rec.settings import Reading, TrainingRun
 
 FORMATS = ("slots", "criteo", "words", "images")

@@ -24,8 +24,7 @@ from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Model, Net, Output
-from paddock.rec.readers.build import chunks_of
-from paddock.rec.readers.source import BatchOptions, ChunkSource
+from paddock.rec.readers.source import ChunkSource, make_source
 from paddock.rec.report import print_line
 from paddock.rec.settings import Reading, TrainingRun
 
@@ -60,12 +59,8 @@ class BundledLearner:
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
         """See Learner."""
-        options = BatchOptions(
-            reading.batch_size, reading.loader_processes, reading.shuffle, self.run.seed,
-            reading.drop_last, reading.bad_max,
-        )  # fmt: skip
-        chunks = chunks_of(reading, place or self.place)
-        return ChunkSource(format_of(reading, self.run), chunks, options, warn=print_line)
+        form, seed = format_of(reading, self.run), self.run.seed
+        return make_source(form, reading, place or self.place, seed=seed, warn=print_line)
 
     def prefetch(self, batch: Batch) -> None:
         """Remembers the next batch: its rows are asked for when this one's are there.

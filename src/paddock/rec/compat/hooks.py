@@ -29,9 +29,8 @@ from paddock.rec.dygraph.folder import user_code
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.learner import ChunkSet, SourceBatch, WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
-from paddock.rec.readers.build import chunks_of, make_source
 from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
-from paddock.rec.readers.source import ChunkSource
+from paddock.rec.readers.source import ChunkSource, make_format, make_source
 from paddock.rec.report import printer_of
 from paddock.rec.settings import Reading, Task, TrainingRun
 
@@ -272,9 +271,9 @@ class HooksLearner(DygraphLearner):
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> SlotArrays:
         """See Learner."""
-        chunks, warn = chunks_of(reading, place or self.place), printer_of(self.place.worker)
-        inner = make_source(reading, chunks, self.run.config, seed=self.run.seed, warn=warn)
-        return SlotArrays(inner, reading)
+        form, warn = make_format(reading, self.run.config), printer_of(self.place.worker)
+        seed, place = self.run.seed, place or self.place
+        return SlotArrays(make_source(form, reading, place, seed=seed, warn=warn), reading)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ Source: PaddleRec 718fb3af, and its first example files. The hyper-parameters ar
 from __future__ import annotations
 
 from paddock.rec.config.build import Draft, default
-from paddock.rec.config.keys import Key, KeyReader, Settings, ignored, mapped, refused
-from paddock.rec.config.paddock_keys import with_ours
+from paddock.rec.config.keys import Key, KeyReader, Settings, ignored, mapped, refused, with_ours
 
 NAMES = "the export has all of the model's inputs and outputs"
 # fmt: off

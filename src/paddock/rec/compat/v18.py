@@ -20,8 +20,8 @@ from paddock.rec.config.keys import (
     mapped,
     nearest,
     refused,
+    with_ours,
 )
-from paddock.rec.config.paddock_keys import with_ours
 
 PLUG = "stages of yours cannot be plugged in: write it in model.py"
 NAMES = "the export has all of the model's inputs and outputs"

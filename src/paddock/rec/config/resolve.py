@@ -114,7 +114,10 @@ class _Resolver:
             said = {name: g for name, g in draft.settings.items() if g.source != DEFAULT}
             draft.settings = {**draft.settings, **self.base, **said}
         engine, source, wrong = choose_engine(drafts, cluster, document.name)
-        more, odd = check_backend(engine, source, cluster, self.request, submits=self._submits())
+        env = self.world.env  # Inside of a cluster; PaddleCloud's jobs say so by a variable only.
+        is_inside = "PADDLE_TRAINER_ID" in env or env.get("PADDLE_PADDLEREC_ROLE") == "WORKER"
+        submits = self.request.role == "MASTER" and not is_inside
+        more, odd = check_backend(engine, source, cluster, self.request, submits=submits)
         self.problems += [*wrong, *more]
         self.warnings += odd
         counts = merge_counts(drafts, cluster, engine)
@@ -130,7 +133,11 @@ class _Resolver:
         if problems:
             raise UsageError.of(list(dict.fromkeys(problems)))
         sources = {"engine": source, "workspace": self.workspace_source}
-        sources |= self._sources(drafts, counts)
+        for draft in drafts:
+            sources |= {f"{draft.name}.{name}": g.source for name, g in draft.settings.items()}
+        sources |= {name: given.source for name, given in counts.items()}
+        for path in document.leaves():
+            sources[f"config.{'.'.join(map(str, path))}"] = document.source(path)
         odd = list(dict.fromkeys([*self.warnings, *reader.warnings]))
         shape = choose_cluster(drafts, counts)
         recipe = Recipe(engine, runs, shape, self.workspace, sources)
@@ -171,15 +178,13 @@ class _Resolver:
                 self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
             self.workspace, self.workspace_source = found or self.directory, source
             self.has_workspace = found is not None
-        self.home = self._home()
+        # The model's folder: the workspace; of 2.x the file's own, if that has a model.
+        is_ours = self.form == "v2" and not (
+            self.world.is_bundled(self.workspace) and not has_model(self.directory)
+        )
+        self.home = self.directory if is_ours else self.workspace
         if self.world.is_bundled(self.home) and self.home != self.directory:
             self._take_base(self.home)
-
-    def _home(self) -> str:
-        """The model's folder: the workspace; of 2.x the file's own, if that has a model."""
-        if self.form != "v2" or not self.world.is_bundled(self.workspace):
-            return self.workspace if self.form != "v2" else self.directory
-        return self.directory if has_model(self.directory) else self.workspace
 
     def _take_base(self, directory: str) -> None:
         """The bundled model's own file gives what a file about it does not say."""
@@ -220,20 +225,16 @@ class _Resolver:
 
         return VARIABLE.sub(value, text)
 
-    def _found(self, text: str) -> str:
-        """A path that a model opens itself, also where PaddleRec was not started in its folder."""
-        if "/" not in text or os.path.exists(self.world.path(text)):
-            return text
-        inside = os.path.normpath(os.path.join(self.directory, text))
-        return inside if os.path.exists(inside) else text
-
     def _flat(self) -> dict[str, object]:
         """Every key flat and dotted, as models read them."""
         found: dict[str, object] = dict(self.base_flat)
         for name, value in flatten(self.document.tree).items():
             if isinstance(value, str):
                 value = self._expand(value, self.document.source(tuple(name.split("."))), ())
-                value = self._found(value)
+                # A path that a model opens itself, and PaddleRec was not started in its folder.
+                if "/" in value and not os.path.exists(self.world.path(value)):
+                    inside = os.path.normpath(os.path.join(self.directory, value))
+                    value = inside if os.path.exists(inside) else value
             found[name] = value
         for name in [name for name in found if name.startswith(OLD_HYPER)]:
             found[name.removeprefix("train.model.")] = found[name]
@@ -270,12 +271,6 @@ class _Resolver:
         self.warnings += [*reader.warnings, *backends.unused_of(reader, document)]
         return found
 
-    def _submits(self) -> bool:
-        """Not so inside of a cluster; PaddleCloud's jobs say so by a variable only."""
-        env = self.world.env
-        is_inside = "PADDLE_TRAINER_ID" in env or env.get("PADDLE_PADDLEREC_ROLE") == "WORKER"
-        return self.request.role == "MASTER" and not is_inside
-
     # ----------------------------------------------------------------------------------- the runs
 
     def _run(self, draft: Draft, config: Mapping[str, object]) -> TrainingRun | None:
@@ -303,12 +298,8 @@ class _Resolver:
                 self.problems.append(Problem(what, hint))
 
         draft.hyper = hyper = _nested(config)
-        rule = hyper.get("optimizer")
-        if (
-            folder.contract is ModelKind.BUNDLED
-            and isinstance(rule, dict)
-            and "learning_rate" in rule
-        ):
+        rule, is_bundled = hyper.get("optimizer"), folder.contract is ModelKind.BUNDLED
+        if is_bundled and isinstance(rule, dict) and "learning_rate" in rule:
             hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
         run = build(draft, setting, missing)
         readings = {side: self._with_reader(run, side, said) for side in ("reading", "test")}
@@ -405,20 +396,6 @@ class _Resolver:
             is_here = self.world.is_bundled(self.directory) or os.path.exists(here)
             return here if is_here and not os.path.exists(beside) else beside
         return beside if os.path.exists(beside) and not os.path.exists(here) else here
-
-    # ------------------------------------------------------------------------- what people are told
-
-    def _sources(self, drafts: list[Draft], counts: Settings) -> dict[str, str]:
-        """Setting -> the file and line that say so."""
-        found = {
-            f"{draft.name}.{name}": given.source
-            for draft in drafts
-            for name, given in draft.settings.items()
-        }
-        found |= {name: given.source for name, given in counts.items()}
-        for path in self.document.leaves():
-            found[f"config.{'.'.join(map(str, path))}"] = self.document.source(path)
-        return found
 
 
 def _nested(config: Mapping[str, object]) -> dict[str, Any]:

@@ -10,8 +10,7 @@ from paddock.errors import Problem
 from paddock.rec.compat import v01, v18
 from paddock.rec.config import v2
 from paddock.rec.config.document import OPTION, Document, Path
-from paddock.rec.config.keys import Key, KeyReader, nearest
-from paddock.rec.config.paddock_keys import OURS
+from paddock.rec.config.keys import OURS, Key, KeyReader, nearest
 
 Table = tuple[Path, Sequence[Key]]
 TABLES: dict[str, tuple[Table, ...]] = {
@@ -66,17 +65,16 @@ def own_key(form: str, name: str) -> str:
     return whole
 
 
-def _known(form: str) -> set[str]:
-    """Keys of a form, ours left out."""
-    return {
+# Keys of each form, ours left out; and ours, where they stand in it.
+KNOWN = {
+    form: {
         ".".join((*section, key.name.removesuffix(".*")))
-        for section, table in TABLES[form]
-        for key in table
+        for section, keys in tables
+        for key in keys
     }
-
-
-def _ours(form: str) -> set[str]:
-    return {f"{PREFIX[form]}.{key.name}" for key in OURS}
+    for form, tables in TABLES.items()
+}
+OWN = {form: {f"{PREFIX[form]}.{key.name}" for key in OURS} for form in TABLES}
 
 
 def is_known(form: str, dotted: str) -> bool:
@@ -85,7 +83,7 @@ def is_known(form: str, dotted: str) -> bool:
     >>> is_known("v2", "runner.seed"), is_known("v2", "runner.learning_rate")
     (True, False)
     """
-    return dotted in _known(form) | _ours(form)
+    return dotted in KNOWN[form] | OWN[form]
 
 
 def unused(reader: KeyReader, form: str, source: str) -> tuple[list[str], list[Problem]]:
@@ -93,24 +91,13 @@ def unused(reader: KeyReader, form: str, source: str) -> tuple[list[str], list[P
 
     source: the text of the model's folder, which may read any.
     """
-    warnings, problems = [], []
-    for name, problem in _unused(reader, form, source):
-        if problem.message.startswith(OPTION) and "data" in name.lower():
-            hint = DATA if problem.hint == LEAVE else problem.hint
-            problems.append(Problem(problem.message, hint))
-        else:
-            warnings.append(f"{problem.message}; {problem.hint}")
-    return warnings, problems
-
-
-def _unused(reader: KeyReader, form: str, source: str) -> Iterator[tuple[str, Problem]]:
-    document = reader.document
-    known, ours = _known(form), _ours(form)
+    document, known, ours = reader.document, KNOWN[form], OWN[form]
     # What is common to all names of a section makes no two of them alike.
     by_end = {name.rpartition(".")[2]: name for name in sorted(known | ours)}
     unread = reader.unused()
     read = (path for path in document.leaves() if path not in unread)
     by_end |= {str(path[-1]): ".".join(map(str, path)) for path in read}
+    found: list[tuple[str, Problem]] = []
     for path in unread:
         dotted = ".".join(str(part) for part in path if not str(part).isdecimal())
         is_section = path[0] not in {section[0] for section, _ in TABLES[form] if section}
@@ -125,8 +112,16 @@ def _unused(reader: KeyReader, form: str, source: str) -> Iterator[tuple[str, Pr
         hint = f"did you mean '{wanted}'?" if wanted else LEAVE
         hint = f"write {own}" if own != dotted else hint
         what = f"{document.source(path)}: nothing reads {dotted}"
-        yield str(path[-1]), Problem(what, hint)
-    yield from _unused_hyper(document, HYPER[form], set(re.findall(r"\w+", source)))
+        found.append((str(path[-1]), Problem(what, hint)))
+    found += _unused_hyper(document, HYPER[form], set(re.findall(r"\w+", source)))
+    warnings, problems = [], []
+    for name, problem in found:
+        if problem.message.startswith(OPTION) and "data" in name.lower():
+            hint = DATA if problem.hint == LEAVE else problem.hint
+            problems.append(Problem(problem.message, hint))
+        else:
+            warnings.append(f"{problem.message}; {problem.hint}")
+    return warnings, problems
 
 
 def _unused_hyper(

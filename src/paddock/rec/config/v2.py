@@ -7,8 +7,16 @@ use this form, with keys of ours.
 from __future__ import annotations
 
 from paddock.rec.config.build import EVERY, Draft, default
-from paddock.rec.config.keys import Given, Key, KeyReader, Settings, ignored, mapped, refused
-from paddock.rec.config.paddock_keys import with_ours
+from paddock.rec.config.keys import (
+    Given,
+    Key,
+    KeyReader,
+    Settings,
+    ignored,
+    mapped,
+    refused,
+    with_ours,
+)
 
 STREAM = "online learning, by the training loop"
 STREAMING = (

@@ -14,15 +14,15 @@ import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-from paddock.data.batch import Packed, pack
+from paddock.data.batch import Batch, Packed, pack
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, is_compressed, is_parquet
-from paddock.data.formats.format import Bad, Format, RowFormat, parse_chunk
+from paddock.data.formats.format import Bad, Format, Parsed, RowFormat, parse_chunk
 from paddock.errors import PaddockError
 
 UNIT_BYTES = 4 << 20
@@ -38,14 +38,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class ParsedUnit:
-    """Examples of a unit. first_line: of the unit, from 0, before these."""
+    """Examples of a unit. counts: how they were parsed; its batch has nothing but its size.
+    first_line: of the unit, from 0, before these.
+    """
 
     unit: Unit
     examples: Packed
-    seen: dict[str, int]
-    unknown: dict[str, int]
-    bad: tuple[Bad, ...]
-    bad_count: int
+    counts: Parsed
     first_line: int
 
 
@@ -70,10 +69,8 @@ def read_unit(form: Format, unit: Unit) -> Iterator[ParsedUnit]:
     """The pieces of a unit, in order."""
     line = 0
     for _, parsed in parse_chunk(form, unit.part):
-        yield ParsedUnit(
-            unit, pack(parsed.batch), dict(parsed.seen), dict(parsed.unknown), parsed.bad,
-            parsed.bad_count, line,
-        )  # fmt: skip
+        counts = replace(parsed, batch=Batch(parsed.batch.size))
+        yield ParsedUnit(unit, pack(parsed.batch), counts, line)
         line += parsed.lines
 
 

@@ -1,4 +1,4 @@
-"""The batches of an epoch for one worker, from its chunks; a `paddock.rec.learner.Source`.
+"""A Reading becomes the batches of an epoch for one worker, from its chunks: a Source.
 
 Batches go over the borders of chunks. Where a batch's reader is behind it is exact: whoever opens
 the same epoch from an item's position gets the batches that follow it. With shuffling, examples
@@ -7,24 +7,29 @@ are drawn from windows of `shuffle` of them, each ordered by seed, epoch and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from paddock.data.batch import Batch, Packed, cut, join, take, unpack
+from paddock.data.assign import assign
+from paddock.data.batch import Packed, cut, join, take, unpack
 from paddock.data.chunks import Chunk
-from paddock.data.files import Chunks
-from paddock.data.formats.criteo import CriteoFormat
-from paddock.data.formats.format import Coverage, Format, Parsed
+from paddock.data.files import Chunks, blocks, cut_files, find_files
+from paddock.data.formats.criteo import IDS, CriteoFormat
+from paddock.data.formats.format import Coverage, Format, nearest
+from paddock.data.formats.samples import dense_and_label
 from paddock.data.formats.slots import SlotFormat
-from paddock.data.formats.table import ParquetFormat
-from paddock.data.streams import chunk_name
+from paddock.data.formats.table import CsvFormat, ParquetFormat, columns_from, header_of
+from paddock.data.streams import CHUNK_BYTES, chunk_name
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.jit import HAVE_NUMBA
-from paddock.rec.learner import ChunkSet, SourceBatch
+from paddock.rec.learner import ChunkSet, SourceBatch, WorkerRank
+from paddock.rec.readers.paddlerec import LegacyFormat
+from paddock.rec.readers.pipe import PipeFormat
 from paddock.rec.readers.read_ahead import (
     PIECES_AHEAD,
     ParsedUnit,
@@ -35,6 +40,7 @@ from paddock.rec.readers.read_ahead import (
     read_in_threads,
     read_unit,
 )
+from paddock.rec.settings import Reading
 
 # Examples behind which a declared slot that was never seen is worth a warning.
 WARN_EXAMPLES = 1000
@@ -168,24 +174,19 @@ class ChunkSource:
     def _checked(self, pieces: Iterable[ParsedUnit]) -> Iterator[ParsedUnit]:
         self.bad_count = 0
         for piece in pieces:
-            self.bad_count += piece.bad_count
+            self.bad_count += piece.counts.bad_count
             if self.bad_count > self._options.bad_max:
-                bad = piece.bad[0]
+                bad = piece.counts.bad[0]
                 raise UsageError(
                     f"{bad_place(piece, bad)}: {bad.reason}",
                     hint="`paddock data check` lists all such lines",
                 )
             if not self._has_warned:
-                self._count(piece)
+                self.coverage.add(piece.counts)
+                if self.coverage.examples >= WARN_EXAMPLES:
+                    self._tell()
             yield piece
         self._tell()
-
-    def _count(self, piece: ParsedUnit) -> None:
-        size = piece.examples.size
-        counted = Parsed(Batch(size), seen=piece.seen, unknown=piece.unknown)
-        self.coverage.add(counted)
-        if self.coverage.examples >= WARN_EXAMPLES:
-            self._tell()
 
     def _tell(self) -> None:
         if not self._has_warned:
@@ -232,3 +233,78 @@ def is_parallel(form: Format) -> bool:
     """True if threads that parse do not wait for one another."""
     compiled = (SlotFormat, CriteoFormat) if HAVE_NUMBA else ()
     return isinstance(form, (ParquetFormat, *compiled))
+
+
+FORMATS = ("slots", "criteo", "csv", "parquet")
+IDS_KEY = "hyper_parameters.sparse_feature_number"
+
+
+def make_format(reading: Reading, config: Mapping[str, object]) -> Format:
+    """The format of a reading. config: all keys, dotted; users' readers are given them.
+
+    Raises: UsageError for a reader that is not known, and slots that do not fit.
+    """
+    dense = dict(reading.dense_slots)
+    names = (*reading.sparse_slots, *dense)
+    slots = dense_and_label(reading.sparse_slots, dense, reading.label)
+    if reading.pipe_command:
+        return PipeFormat(reading.pipe_command, names, slots)
+    if reading.reader.endswith(".py"):
+        path = str(config.get("config_path", ""))
+        given = tuple(config.items())
+        return LegacyFormat(reading.reader, reading.reader_class, slots, names, given, path)
+    if reading.reader == "slots":
+        widths = tuple(dense.items())
+        return SlotFormat(reading.sparse_slots, widths, reading.padding, reading.label)
+    if reading.reader == "criteo":
+        ids = config.get(IDS_KEY, IDS)
+        return CriteoFormat(ids if isinstance(ids, int) else IDS)
+    if reading.reader in ("csv", "parquet"):
+        columns = columns_from(reading.sparse_slots, tuple(dense), reading.label)
+        if reading.reader == "parquet":
+            return ParquetFormat(columns, reading.padding)
+        return CsvFormat(_header(reading), columns, padding=reading.padding)
+    found = nearest(reading.reader, FORMATS)
+    raise UsageError(
+        f"there is no reader '{reading.reader}'",
+        hint=f"did you mean '{found}'?" if found else f"{', '.join(FORMATS)}, or a .py file",
+    )
+
+
+def _header(reading: Reading) -> tuple[str, ...]:
+    """The first line of the first file; the declared columns where that is not a header."""
+    first = find_files(reading.paths)[0].path
+    block = next(blocks(Chunk(first), 1 << 16), b"")
+    header = header_of(block.partition(b"\n")[0])
+    declared = tuple(s.partition("%")[0] for s in (*reading.sparse_slots, *reading.dense_slots))
+    return header if set(declared) & set(header) else declared
+
+
+def make_source(
+    form: Format, reading: Reading, place: WorkerRank, *, seed: int, warn: Callable[[str], None]
+) -> ChunkSource:
+    """The batches of a worker's chunks, as the reading says."""
+    processes = reading.loader_processes
+    if isinstance(form, LegacyFormat) and form.uses_hash and _is_random():
+        warn(
+            f"'{form.path}' makes ids with hash(), which differs from process to process; it runs "
+            "with PYTHONHASHSEED=0: set PYTHONHASHSEED yourself for other ids"
+        )
+        processes = max(1, processes)
+    options = BatchOptions(
+        reading.batch_size, processes, reading.shuffle, seed, reading.drop_last, reading.bad_max
+    )
+    return ChunkSource(form, chunks_of(reading, place), options, warn=warn)
+
+
+def chunks_of(reading: Reading, place: WorkerRank) -> Sequence[Chunk]:
+    """Chunks of the files that are a worker's; all files, where chunks are leased one by one."""
+    files = find_files(reading.paths)
+    if reading.assignment == "dynamic":
+        return Chunks(files, CHUNK_BYTES)
+    return cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
+
+
+def _is_random() -> bool:
+    """True if hash() of a text is another one in each process."""
+    return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
