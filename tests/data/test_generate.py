@@ -19,7 +19,7 @@ from paddock.data.generate.write import KINDS, GenerateRequest, generate
 from paddock.data.manifest import read_manifest
 from paddock.errors import PaddockError, UsageError
 
-EVERY_FORM = [(kind, form) for kind, (_, forms) in KINDS.items() for form in forms]
+EVERY_FORM = [(kind, form) for kind, made in KINDS.items() for form in made.forms]
 
 
 def quiet(done: int, total: int) -> None:

@@ -12,49 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddock.data.dispatch import messages
 from paddock.errors import PaddockError, UsageError
+
+if TYPE_CHECKING:
+    from paddock.data.dispatch.clients import LocalDispatcher, SharedDispatcher
 
 # What reading and parsing data may raise; anything else is a bug, and ends the program.
 UNREADABLE = (PaddockError, OSError, ValueError, EOFError)
 # (number of the chunk, records to skip) -> its other records in parts, none of them empty: lists,
 # or whatever else has a length and can be sliced.
 Read = Callable[[int, int], Iterator[Sequence[Any]]]
-
-
-class DispatchClient(Protocol):
-    """The way to the dispatcher and to where positions are kept."""
-
-    @property
-    def worker(self) -> int:
-        """The worker's number."""
-
-    @property
-    def incarnation(self) -> int:
-        """The worker's incarnation."""
-
-    def seen(self) -> dict[int, int]:
-        """Records done by lease, of the position that an incarnation of this worker noted last."""
-
-    def resume(self, *, exactly: bool) -> None:
-        """Batches follow. exactly: those that the incarnation before had after its position."""
-
-    def ask(self, event: messages.Event) -> messages.Reply:
-        """The dispatcher's reply; the event may come to it twice."""
-
-    def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
-        """Records done by lease, of another worker: on the server least far, on the furthest."""
-
-    def note(self, position: dict[str, Any]) -> None:
-        """The client commits this position for all that was trained up to now."""
-
-    def keep(self, *, wanted: bool) -> bool:
-        """True when all committed positions are durable. wanted: flush for it."""
-
-    def idle(self, turn: int) -> None:
-        """Nothing to read for the turn-th time: let others go on."""
 
 
 @dataclass(slots=True)
@@ -114,7 +84,7 @@ class LeasedBatches:
 
     def __init__(
         self,
-        port: DispatchClient,
+        port: LocalDispatcher | SharedDispatcher,
         plan: messages.PassPlan,
         read: Read,
         batch_size: int,

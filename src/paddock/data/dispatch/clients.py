@@ -30,9 +30,9 @@ IDLE_SECONDS = (0.02, 1.0)
 
 
 class LocalDispatcher:
-    """The dispatcher of a single process; its state is all that it knows."""
+    """The dispatcher of a single process, and the way to it; its state is all that it knows."""
 
-    worker, incarnation = 0, 1
+    worker, incarnation = 0, 1  # numbers of the worker, and of its incarnation
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
@@ -40,26 +40,32 @@ class LocalDispatcher:
         self._dispatch = Dispatch({})
 
     def seen(self) -> dict[int, int]:
+        """Records done by lease, of the position that an incarnation of this worker noted last."""
         return records_by_lease(self.position)
 
     def resume(self, *, exactly: bool) -> None:
-        pass  # Nothing else counts batches.
+        """Batches follow. exactly: those that the incarnation before had after its position."""
 
     def ask(self, event: Event) -> Reply:
+        """The dispatcher's reply; the event may come to it twice."""
         reply = self._dispatch.handle(event)
         self.notes.update(self._dispatch.changes())
         return reply
 
     def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
+        """Records done by lease, of another worker: on the server least far, on the furthest."""
         return {}
 
     def note(self, position: dict[str, Any]) -> None:
+        """The client commits this position for all that was trained up to now."""
         self.position = position
 
     def keep(self, *, wanted: bool) -> bool:
+        """True when all committed positions are durable. wanted: flush for it."""
         return True
 
     def idle(self, turn: int) -> None:
+        """Nothing to read for the turn-th time: let others go on."""
         raise AssertionError("somebody else is waited for, and there is nobody")
 
     def look(self) -> dict[str, Any]:
@@ -89,6 +95,7 @@ class SharedDispatcher:
         self._sleep = sleep
         self._pending: dict[str, Any] | None = None  # noted here, not sent yet
         self._step = -1  # of sync, that the newest position belongs to
+        self._strategy = client.strategy.name
 
     @property
     def worker(self) -> int:
@@ -99,10 +106,6 @@ class SharedDispatcher:
     def incarnation(self) -> int:
         """The trainer's incarnation, as server 0 numbered it."""
         return self._client.incarnation
-
-    @property
-    def _strategy(self) -> str:
-        return self._client.strategy.name
 
     def seen(self) -> dict[int, int]:
         least, _ = self._offsets(None)

@@ -1,4 +1,4 @@
-"""The best score that any model can have on generated examples, and their lines of text. Pure."""
+"""What all kinds share: the best score that any model can have, lines of text. No I/O here."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from paddock.errors import UsageError
 
 BUCKETS = 1 << 16
 ODDS_MAX = 16.0
@@ -17,6 +19,39 @@ Floats = NDArray[np.float64]
 def drawn(rng: np.random.Generator, odds: Floats) -> NDArray[np.int64]:
     """Labels, 0 or 1, (n,) int64, of examples with these log-odds, (n,) float64."""
     return (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+
+
+class Maker:
+    """Makes the examples of one kind, in one of its forms, and knows the best score on them.
+
+    ending: of the files' names. part_examples: made at a time; 0: all of a file. vocabs: the
+    default, the least and the most of `--vocab`, and what it counts; None where there is none.
+    """
+
+    forms: tuple[str, ...] = ("slots",)
+    ending = ".txt"
+    part_examples = 1 << 15
+    vocabs: tuple[int, int, int, str] | None = None
+
+    def __init__(self, form: str, vocab: int | None) -> None:
+        self.form, self.vocab, self._ceiling = form, 0, Ceiling()
+        if self.vocabs is not None:
+            default, least, most, what = self.vocabs
+            self.vocab = default if vocab is None else vocab
+            if not least <= self.vocab <= most:
+                message = f"--vocab is {vocab}, the limits are {least} and {most}"
+                raise UsageError(message, hint=f"it is the number of {what}")
+        elif vocab is not None:
+            raise UsageError("--vocab is for criteo, interests and words", hint="leave it out")
+
+    def make(self, rng: np.random.Generator, examples: int) -> bytes:
+        """The bytes of so many examples."""
+        raise NotImplementedError
+
+    def facts(self) -> dict[str, object]:
+        """The facts known of all examples made, for the manifest."""
+        own = {"vocab": self.vocab} if self.vocabs is not None else {}
+        return {**own, **self._ceiling.facts()}
 
 
 class Ceiling:

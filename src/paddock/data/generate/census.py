@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import Ceiling, drawn, hidden, hidden_weights, rows_text, tokens
-from paddock.errors import UsageError
+from paddock.data.generate.ceiling import Maker, drawn, hidden, hidden_weights, rows_text, tokens
 
 KIND = 2
 # Workclass, education, marital status, occupation, relationship: as many values as there.
@@ -25,19 +24,13 @@ BIAS = -1.5
 STEPS = 100  # a number is written with two digits behind the point
 NUMBER_MAX = 4.0
 WIDE, DEEP = 2 * len(CROSSED), sum(ATTRIBUTES) + NUMBERS
-FORMS = ("slots",)
 
 
-class Incomes:
+class Incomes(Maker):
     """Makes lines of slot text."""
 
-    ending = ".txt"
-    part_examples = 1 << 15
-
     def __init__(self, form: str, vocab: int | None) -> None:
-        if vocab is not None:
-            raise UsageError("--vocab is for criteo, interests and words", hint="leave it out")
-        self._ceiling = Ceiling()
+        super().__init__(form, vocab)
         self._numbers = tokens(
             f" deep_input:{step / STEPS:.2f}" for step in range(int(NUMBER_MAX * STEPS) + 1)
         )
@@ -73,10 +66,6 @@ class Incomes:
                 (tokens([" label:0\n", " label:1\n"]), label),
             ]
         )
-
-    def facts(self) -> dict[str, object]:
-        """The facts known of all examples made, for the manifest."""
-        return self._ceiling.facts()
 
 
 def _crosses(values: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:

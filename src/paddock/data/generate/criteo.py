@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.data.generate.ceiling import (
-    Ceiling,
+    Maker,
     Tokens,
     drawn,
     hidden,
@@ -21,7 +21,6 @@ from paddock.data.generate.ceiling import (
     rows_text,
     tokens,
 )
-from paddock.errors import UsageError
 
 KIND = 1
 SLOTS = 26
@@ -43,24 +42,17 @@ CATEGORY_WEIGHT, WEIGHT_DECAY, CROSS_WEIGHT = 1.8, 0.72, 0.2
 ZIPF = 2.0
 COEFFICIENTS = np.linspace(-1.2, 1.2, NUMBERS)
 CROSSED = ((0, 1), (2, 5), (3, 8))  # slots
-FORMS = ("slots", "tsv")
 
 
-class CriteoExamples:
+class CriteoExamples(Maker):
     """Makes lines: `slots` (click:0 dense_feature:0.05 ... 1:17 2:1040 ...) or raw `tsv`."""
 
-    ending = ".txt"
-    part_examples = 1 << 15
+    forms = ("slots", "tsv")
+    vocabs = VOCAB, 2, VOCAB_MAX, "categories of each of 26 slots"
 
     def __init__(self, form: str, vocab: int | None) -> None:
-        vocab = VOCAB if vocab is None else vocab
-        if not 2 <= vocab <= VOCAB_MAX:
-            message = f"--vocab is {vocab}, the limits are 2 and {VOCAB_MAX}"
-            raise UsageError(message, hint="it is the number of categories of each of 26 slots")
-        self.form = form
-        self.vocab = vocab
-        self._ceiling = Ceiling()
-        slots = range(SLOTS)
+        super().__init__(form, vocab)
+        vocab, slots = self.vocab, range(SLOTS)
         self._weights = [
             hidden_weights(KIND, slot, vocab) * CATEGORY_WEIGHT * WEIGHT_DECAY**slot
             for slot in slots
@@ -128,10 +120,6 @@ class CriteoExamples:
             same = self._sides[left][ranks[left]] == self._sides[right][ranks[right]]
             odds += np.where(same, CROSS_WEIGHT, -CROSS_WEIGHT)
         return odds
-
-    def facts(self) -> dict[str, object]:
-        """The facts known of all examples made, for the manifest."""
-        return {"vocab": self.vocab, **self._ceiling.facts()}
 
 
 def _steps(column: int) -> range:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import Ceiling, drawn, hidden_weights, rows_text, tokens
-from paddock.errors import UsageError
+from paddock.data.generate.ceiling import Maker, drawn, hidden_weights, rows_text, tokens
 
 KIND = 3
 VOCAB, CATEGORIES = 1000, 20
@@ -21,21 +20,15 @@ LONGEST = 12
 FAVOURITES, FAVOURITE_SHARE = 3, 0.9
 OFFERED_SHARE = 0.5  # of the items offered that are of a favourite category
 BIAS, MATCH_WEIGHT, ITEM_WEIGHT = 0.2, 1.5, 1.0
-FORMS = ("slots",)
 
 
-class Interests:
+class Interests(Maker):
     """Makes lines of slot text. Item i is of category 1 + (i - 1) % 20."""
 
-    ending = ".txt"
-    part_examples = 1 << 15
+    vocabs = VOCAB, CATEGORIES, VOCAB_MAX, "items"
 
     def __init__(self, form: str, vocab: int | None) -> None:
-        self.vocab = VOCAB if vocab is None else vocab
-        if not CATEGORIES <= self.vocab <= VOCAB_MAX:
-            message = f"--vocab is {self.vocab}, the limits are {CATEGORIES} and {VOCAB_MAX}"
-            raise UsageError(message, hint="it is the number of items")
-        self._ceiling = Ceiling()
+        super().__init__(form, vocab)
         items = range(1, self.vocab + 1)
         category = [1 + (item - 1) % CATEGORIES for item in items]
         pairs = list(zip(items, category, strict=True))
@@ -73,7 +66,3 @@ class Interests:
         rounds = rng.integers(0, self.vocab // CATEGORIES, shape)
         found: NDArray[np.int64] = 1 + rounds * CATEGORIES + category
         return found
-
-    def facts(self) -> dict[str, object]:
-        """The facts known of all examples made, for the manifest."""
-        return {"vocab": self.vocab, **self._ceiling.facts()}

@@ -10,7 +10,7 @@ import io
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import UsageError
+from paddock.data.generate.ceiling import Maker
 
 SIDE = 32
 SHAPES = ("circle", "square", "triangle", "cross", "ring")
@@ -18,19 +18,19 @@ COLOURS = {"red": (220, 50, 40), "green": (50, 200, 70), "blue": (60, 80, 220),
            "yellow": (225, 205, 50)}  # fmt: skip
 RADIUS = (7.0, 12.0)
 NOISE, TINT = 30.0, 25.0
-# A file of arrays; or, for each image, a byte of label and 3072 of colour, as CIFAR's files have.
-FORMS = ("npz", "raw")
 PART = 1 << 12
 
 Floats = NDArray[np.float32]
 
 
-class Images:
+class Images(Maker):
     """Makes images (n, 3, 32, 32) uint8 and labels: the shape's number * 4 + the colour's."""
 
+    # A file of arrays; or, for each image, a byte of label and 3072 of colour, as CIFAR's files.
+    forms = ("npz", "raw")
+
     def __init__(self, form: str, vocab: int | None) -> None:
-        if vocab is not None:
-            raise UsageError("--vocab is for criteo, interests and words", hint="leave it out")
+        super().__init__(form, vocab)
         self.ending = ".npz" if form == "npz" else ".bin"
         # An npz file is written whole.
         self.part_examples = 0 if form == "npz" else PART

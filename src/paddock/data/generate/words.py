@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import mixed, rows_text, tokens
-from paddock.errors import UsageError
+from paddock.data.generate.ceiling import Maker, mixed, rows_text, tokens
 
 VOCAB, VOCAB_MAX = 2000, 1_000_000
 CLASSES = 16
@@ -20,21 +19,18 @@ ANY_SHARE = 0.02
 SENTENCE = 20  # words
 GRAM = 5  # of the word2vec demo: four words and the next
 HIDDEN_SEED = 1913  # Markov's chain of letters
-# Sentences of words; or five words of a sentence as ids, with commas, as prepare.py writes them.
-FORMS = ("text", "ngram")
 
 
-class Sentences:
+class Sentences(Maker):
     """Makes lines: a sentence of words, or five consecutive ids of one."""
 
-    ending = ".txt"
+    # Or five words of a sentence as ids, with commas, as prepare.py writes them.
+    forms = ("text", "ngram")
+    part_examples = 1 << 14
+    vocabs = VOCAB, LIKELY, VOCAB_MAX, "words of the language"
 
     def __init__(self, form: str, vocab: int | None) -> None:
-        self.form = form
-        self.vocab = VOCAB if vocab is None else vocab
-        if not LIKELY <= self.vocab <= VOCAB_MAX:
-            message = f"--vocab is {self.vocab}, the limits are {LIKELY} and {VOCAB_MAX}"
-            raise UsageError(message, hint="it is the number of words of the language")
+        super().__init__(form, vocab)
         rng = np.random.default_rng(HIDDEN_SEED)
         pairs = CLASSES * CLASSES
         # Distinct in a row: one step through all words from a drawn one, of a length that fits.
@@ -45,7 +41,6 @@ class Sentences:
         self._class_of = (mixed(numbers) % np.uint64(CLASSES)).astype(np.int64)
         shares = 1 / np.arange(1, LIKELY + 1)
         self._shares = shares / shares.sum() * (1 - ANY_SHARE)
-        self.part_examples = 1 << 14
 
     def make(self, rng: np.random.Generator, examples: int) -> bytes:
         """The lines of so many examples."""

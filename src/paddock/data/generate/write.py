@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import parse_qsl
 
 import numpy as np
 
 from paddock.data.chunks import GENERATED, MANIFEST
 from paddock.data.generate import census, criteo, interests, shapes, words
+from paddock.data.generate.ceiling import Maker
 from paddock.data.manifest import (
     Manifest,
     Shard,
@@ -32,31 +32,12 @@ from paddock.errors import PaddockError, Problem, UsageError
 FILES_MAX = 100_000  # what five digits number
 
 
-class Maker(Protocol):
-    """Makes the examples of one kind, and knows the best score on what it has made."""
-
-    @property
-    def ending(self) -> str:
-        """The ending of the files' names."""
-
-    @property
-    def part_examples(self) -> int:
-        """How many are made at a time; 0: all of a file."""
-
-    def make(self, rng: np.random.Generator, examples: int) -> bytes:
-        """The bytes of so many examples."""
-
-    def facts(self) -> dict[str, object]:
-        """The facts known of all examples made, for the manifest."""
-
-
-# Kind -> what makes it, of a form and a vocabulary; its forms, the first is what one gets.
-KINDS: dict[str, tuple[Callable[[str, int | None], Maker], tuple[str, ...]]] = {
-    "criteo": (criteo.CriteoExamples, criteo.FORMS),
-    "census": (census.Incomes, census.FORMS),
-    "interests": (interests.Interests, interests.FORMS),
-    "words": (words.Sentences, words.FORMS),
-    "shapes": (shapes.Images, shapes.FORMS),
+KINDS: dict[str, type[Maker]] = {
+    "criteo": criteo.CriteoExamples,
+    "census": census.Incomes,
+    "interests": interests.Interests,
+    "words": words.Sentences,
+    "shapes": shapes.Images,
 }
 
 
@@ -78,7 +59,7 @@ def generate(request: GenerateRequest, progress: Callable[[int, int], None]) -> 
 
     progress: is told (examples written, of how many). Raises: UsageError for what cannot be made.
     """
-    maker, form = _maker(request)
+    maker = _maker(request)
     names = [f"part-{number:05d}{maker.ending}" for number in range(request.files)]
     refuse_taken(request.directory, names)
     shards = []
@@ -98,18 +79,17 @@ def generate(request: GenerateRequest, progress: Callable[[int, int], None]) -> 
                     progress(done, request.examples)
             path = directory / name
             shards.append(Shard(name, count, path.stat().st_size, file_hash(path)))
-        facts = {"form": form, "seed": request.seed, **maker.facts()}
+        facts = {"form": maker.form, "seed": request.seed, **maker.facts()}
         manifest = Manifest(request.kind, tuple(shards), facts)
         write_manifest(directory, manifest)
     return manifest
 
 
-def _maker(request: GenerateRequest) -> tuple[Maker, str]:
-    make, forms = KINDS[request.kind]
-    problems = []
-    form = request.form or forms[0]
-    if form not in forms:
-        hint = f"one of {', '.join(forms)}"
+def _maker(request: GenerateRequest) -> Maker:
+    kind, problems = KINDS[request.kind], []
+    form = request.form or kind.forms[0]
+    if form not in kind.forms:
+        hint = f"one of {', '.join(kind.forms)}"
         problems.append(Problem(f"--format is '{form}', which {request.kind} has not", hint))
     if not 1 <= request.files <= FILES_MAX:
         problems.append(Problem(f"--files is {request.files}, the limits are 1 and {FILES_MAX}"))
@@ -120,7 +100,7 @@ def _maker(request: GenerateRequest) -> tuple[Maker, str]:
         problems.append(Problem(f"--seed is {request.seed}, at least 0 is needed"))
     if problems:
         raise UsageError.of(problems)
-    return make(form, request.vocab), form
+    return kind(form, request.vocab)
 
 
 NUMBERS = ("examples", "files", "seed", "vocab")
