@@ -1,4 +1,4 @@
-"""What all kinds share: the best score that any model can have, lines of text. No I/O here."""
+"""All kinds share a base class, the best score that any model can have, and lines of text. No I/O."""
 
 from __future__ import annotations
 
