@@ -5,19 +5,12 @@ Real servers are used wherever learning is judged; this one records pushes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec
-
-
-@dataclass(frozen=True)
-class FakePlace:
-    """Which trainer this is."""
-
-    trainer: int = 0
 
 
 def first_row(key: int, dim: int) -> np.ndarray:
@@ -29,7 +22,7 @@ class FakeClient:
     """The methods of Client that adapters call. pushes: (table, keys, grads) as they came."""
 
     def __init__(self, trainer: int = 0) -> None:
-        self.place = FakePlace(trainer)
+        self.place = TrainerConfig((), trainer, trainer + 1, "fake")
         self.specs: dict[str, TableSpec] = {}
         self.rows: dict[str, dict[int, np.ndarray]] = {}
         self.vectors: dict[str, np.ndarray] = {}

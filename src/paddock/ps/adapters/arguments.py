@@ -9,18 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
+from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.spec import OptimizerSpec, SparseSpec, TableSpec
 
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 POOLINGS = ("none", "sum", "mean")
-
-
-class TrainerNumber(Protocol):
-    """The place of a trainer in its job."""
-
-    @property
-    def trainer(self) -> int: ...
 
 
 class TableClient(Protocol):
@@ -30,7 +24,7 @@ class TableClient(Protocol):
     """
 
     @property
-    def place(self) -> TrainerNumber: ...
+    def place(self) -> TrainerConfig: ...
     def create(self, spec: TableSpec) -> None: ...
     def pull(self, table: str, keys: ArrayLike, *, distinct: bool = False) -> Floats: ...
     def pull_many(

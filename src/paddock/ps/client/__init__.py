@@ -9,8 +9,7 @@ partition          rows and vectors -> the frames of each server
 redirect           a shard has moved: learns the owner, sends again
 reduce             all_reduce
 trainer_config     number, servers and secrets from arguments and environment
-checkpoints        save and load by all servers; files has those that a server cannot see
-files              files of checkpoints from and to a server
+checkpoints        save and load by all servers, and the files that a server cannot see
 admin, transfer    `paddock ps`: orders to running servers; export and import
 coerce             keys and values -> arrays, or an error
 """

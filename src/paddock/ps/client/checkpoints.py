@@ -1,28 +1,33 @@
 """Saving and loading a whole job: the client asks every server for its part, then commits.
 
 A crash at any moment leaves the checkpoint before it as the newest. Servers that see this
-process's directory write and read there; the files of the others travel (client/files.py).
+process's directory write and read there. The files of the others travel, a piece a frame, a server
+after the other; the other side of it is storage/spool.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.client.files import fetch, forget, send
 from paddock.ps.client.server_connection import OnProgress, ServerConnection, no_progress, order_all
 from paddock.ps.spec import from_json, to_json
 from paddock.ps.storage.checkpoint import (
+    MANIFEST,
+    PART,
+    SAME,
     Checkpoint,
     check_specs,
     latest_name,
     open_checkpoint,
 )
+from paddock.ps.storage.files import sync_files, sync_path, writing
 from paddock.ps.storage.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
+from paddock.ps.storage.spool import LOAD, SAVE
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Op
+from paddock.ps.wire.frames import BODY_MAX, Op
 from paddock.ps.wire.offsets import lowest
 
 MODES = ("full", "delta")
@@ -30,6 +35,7 @@ MODES = ("full", "delta")
 HOLD_SECONDS = 5.0
 LOADS_MAX = 5  # of one order, while shards move
 SAVES_MAX = 3  # of one order, while servers are started again
+PIECE = BODY_MAX // 2  # With the file's name it is a frame.
 
 
 def check_save(peers: Sequence[ServerConnection], directory: str) -> list[int]:
@@ -87,7 +93,7 @@ def _save(
             progress(index, len(peers))
             written = peer.ask(Op.CONTROL, {**order, "cut": cut["cut"]}, wait=True)
             if "files" in written:
-                fetch(peer, written["files"], path / f"{name}.tmp" / f"server-{index}")
+                _fetch(peer, written["files"], path / f"{name}.tmp" / f"server-{index}")
         commit_checkpoint(
             path,
             name,
@@ -146,7 +152,7 @@ def load(
         if _places(peers) == before:
             for peer, order in zip(peers, orders, strict=True):
                 if order["directory"] != str(checkpoint.path.parent):
-                    forget(peer, checkpoint)
+                    _forget(peer, LOAD + checkpoint.checksum)
             return checkpoint
     raise PaddockError(
         f"shards moved while {checkpoint.path} was loaded: some may not have been read",
@@ -167,7 +173,7 @@ def _check_load(peer: ServerConnection, checkpoint: Checkpoint) -> dict[str, Any
     }
     answer = peer.ask(Op.CONTROL, {"do": "check load", **order, "send": True}, wait=True)
     if "into" in answer:
-        send(peer, checkpoint)
+        _send(peer, checkpoint)
         order["directory"] = str(answer["into"])
         peer.ask(Op.CONTROL, {"do": "check load", **order}, wait=True)
     return order
@@ -176,3 +182,52 @@ def _check_load(peer: ServerConnection, checkpoint: Checkpoint) -> dict[str, Any
 def _places(peers: Sequence[ServerConnection]) -> list[object]:
     """Which shards each server has, and which it gave away last."""
     return [(one["owned"], one["moves"]["given"]) for peer in peers for one in peer.tables()]
+
+
+# ----------------------------------------------------------------- files of servers that do not see
+
+
+def _fetch(peer: ServerConnection, files: Iterable[tuple[str, int]], into: Path) -> None:
+    """A server's part of a checkpoint, which it then forgets. files: name there, bytes.
+
+    Raises PaddockError.
+    """
+    with writing("cannot save a checkpoint", into.parent):
+        into.mkdir(parents=True, exist_ok=True)
+        for file, size in files:
+            with (into / Path(file).name).open("wb") as written:
+                while (at := written.tell()) < size:
+                    if not written.write(peer.read_file(file, at)):
+                        raise PaddockError(
+                            f"server {peer.index}: {file} ends at {at} instead of {size} bytes",
+                            hint="save again",
+                            retryable=True,
+                        )
+        sync_files(into)
+        sync_path(into)
+    _forget(peer, SAVE)
+
+
+def _send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
+    """Sends a server what it needs to load its share: all manifests, the files of its shards."""
+    owned = {table["spec"]["name"]: set(table["owned"]) for table in peer.tables()}
+    for one in (checkpoint, *checkpoint.bases()):
+        for path in _needed(one, owned):
+            file = f"{LOAD}{checkpoint.checksum}/{one.name}/{path.relative_to(one.path)}"
+            with path.open("rb") as opened:
+                at = 0
+                while piece := opened.read(PIECE):
+                    peer.write_file(file, at, piece)
+                    at += len(piece)
+
+
+def _needed(one: Checkpoint, owned: dict[str, set[int]]) -> Iterator[Path]:
+    yield one.path / MANIFEST
+    yield from sorted(one.path.glob(f"server-*/{PART}"))
+    for entry in one.entries.values():
+        if entry.kind != SAME and entry.shard in owned.get(entry.table, ()):
+            yield one.path / entry.written.file
+
+
+def _forget(peer: ServerConnection, files: str) -> None:
+    peer.ask(Op.CONTROL, {"do": "forget", "files": files})

@@ -49,9 +49,6 @@ ASKED_AS_GIVEN = 64
 class Client:
     """A trainer's connection to all servers of a job; a context manager, which closes it.
 
-    It belongs to one thread. Every call either did its work, or raises; what a server refuses is
-    raised at the latest by the next call.
-
     Args:
         endpoints: "host:port" of each server, in order. None: PADDLE_PSERVERS_IP_PORT_LIST.
         trainer: This trainer's number, from 0. None: PADDLE_TRAINER_ID.

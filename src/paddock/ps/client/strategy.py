@@ -33,6 +33,7 @@ class Strategy:
     name = "async"
     flags = 0
     staleness = 0
+    unfinished = 0  # pushes since the last step()
 
     def __init__(self, window: int, place: TrainerConfig) -> None:
         self.window = window
@@ -96,6 +97,7 @@ class Strategy:
 
         The arrays belong to the strategy now.
         """
+        self.unfinished += 1
         with group.room(self.window):
             group.post(Op.PUSH, remote, columns, self.flags, runs)
 
@@ -166,21 +168,8 @@ class Sync(Clocked):
     """sync: one step of all trainers at a time, the same bits whoever is faster."""
 
     name = "sync"
-    flags = int(FrameFlag.CONTRIBUTION)
-    # Pushes since the last step(): with the servers, but no part of any step yet.
-    unfinished = 0
+    flags = int(FrameFlag.CONTRIBUTION)  # What is pushed is no part of any step yet.
     is_spoilt = False
-
-    def push(
-        self,
-        group: ServerGroup,
-        remote: RemoteTable,
-        columns: list[Column],
-        runs: Runs | None = None,
-    ) -> None:
-        """Send a contribution to this step: gradients, (n, dim) of distinct keys (n,)."""
-        self.unfinished += 1
-        super().push(group, remote, columns, runs)
 
     def commit_offset(self, group: ServerGroup, position: dict[str, Any]) -> None:
         """It belongs to this step."""
@@ -195,14 +184,6 @@ class Sync(Clocked):
         """Server 0 alone is told, and has those of complete steps."""
         return marks[0].position, marks[0].position
 
-    def _settle(self, group: ServerGroup) -> None:
-        """Wait for everything; a refusal spoils the step: it would be committed in parts."""
-        try:
-            group.wait_acked(0)
-        except RequestError:
-            self.is_spoilt = True
-            raise
-
     def leave(self, group: ServerGroup) -> None:
         """The trainer ends. Raises PaddockError when it leaves a step unfinished."""
         super().leave(group)
@@ -214,7 +195,11 @@ class Sync(Clocked):
 
     def step(self, group: ServerGroup) -> None:
         """All of this step is with the servers; wait for the others; have it applied everywhere."""
-        self._settle(group)
+        try:
+            group.wait_acked(0)
+        except RequestError:
+            self.is_spoilt = True  # It would be committed in parts.
+            raise
         if self.is_spoilt:
             raise PaddockError(
                 "sync: a push of this step was refused, so the step cannot be completed",
