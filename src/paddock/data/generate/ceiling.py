@@ -1,4 +1,4 @@
-"""All kinds share a base class, the best score that any model can have, and lines of text. No I/O."""
+"""All kinds share a base class, the best score that a model can have, and lines of text."""
 
 from __future__ import annotations
 
