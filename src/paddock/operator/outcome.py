@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from paddock.kube.objects import ContainerStateTerminated, KubeCondition, Pod
     from paddock.operator.spec import Cause, RoleName
 
+    # State, cause, the container that ended it, and a clause for people.
+    Reading = tuple["State", Cause | None, ContainerStateTerminated | None, str]
+
 State = Literal["pending", "starting", "running", "succeeded", "failed", "lost"]
 
 DISRUPTION_CONDITIONS = ("DisruptionTarget", "TerminationTarget")  # the latter: of Kueue
@@ -151,10 +154,7 @@ def _counted(pod: Pod) -> tuple[ContainerStatus, ...]:
     return (*inits, *(pod.status.containerStatuses or ()))
 
 
-def _classify(
-    pod: Pod, containers: tuple[ContainerStatus, ...]
-) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
-    """State, cause, the container that ended it, and a clause for people."""
+def _classify(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Reading:
     status = pod.status
     is_over = status.phase in ("Succeeded", "Failed")
     if pod.metadata.deletionTimestamp is not None and not (is_over and _ended_by_itself(pod)):
@@ -176,9 +176,7 @@ def _classify(
     return "pending", None, None, ""
 
 
-def _classify_failed(
-    pod: Pod, containers: tuple[ContainerStatus, ...]
-) -> tuple[State, Cause | None, ContainerStateTerminated | None, str]:
+def _classify_failed(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Reading:
     status = pod.status
     every = (*(status.initContainerStatuses or ()), *containers)
     ended = [t for c in every if (t := c.state.terminated) is not None and t.exitCode]

@@ -9,6 +9,7 @@ apimachinery, pkg/api/resource/quantity.go, CanonicalizeBytes, and suffix.go.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Literal
@@ -38,15 +39,10 @@ def read_quantity(text: str) -> Fraction:
     text = text.strip()
     number = text.rstrip("numkKMGTPEi")
     suffix = text[len(number) :]
-    if len(text) > TEXT_MAX or suffix not in SUFFIXES:
+    is_number = number == number.strip() and not set("/_") & set(number)
+    is_huge = len(text) > TEXT_MAX or len(number.lower().partition("e")[2]) > 3
+    if suffix not in SUFFIXES or not is_number or is_huge:
         raise ValueError(f"'{text[:TEXT_MAX]}' is not a quantity")
-    if (
-        number != number.strip()
-        or "/" in number
-        or "_" in number
-        or len(number.lower().partition("e")[2]) > 3
-    ):
-        raise ValueError(f"'{text}' is not a quantity")
     return Fraction(number) * SUFFIXES[suffix]
 
 
@@ -91,7 +87,7 @@ def canonical_quantities(amounts: Mapping[str, object]) -> dict[str, object]:
     >>> canonical_quantities({"cpu": 4, "memory": "1024Mi", "gpu": "many"})
     {'cpu': '4', 'memory': '1Gi', 'gpu': 'many'}
     """
-    return {**amounts, **add_quantities({}, _texts(amounts))}
+    return {**amounts, **add_quantities({}, amounts)}
 
 
 def is_same_amounts(first: Mapping[str, object], second: Mapping[str, object]) -> bool:
@@ -100,13 +96,15 @@ def is_same_amounts(first: Mapping[str, object], second: Mapping[str, object]) -
     >>> is_same_amounts({"cpu": "1000m"}, {"cpu": 1}), is_same_amounts({"cpu": "1"}, {})
     (True, False)
     """
-    read = ({**given, **_read(_texts(given))} for given in (first, second))
-    amounts = [{n: f[0] if isinstance(f, tuple) else f for n, f in one.items()} for one in read]
-    return amounts[0] == amounts[1]
+
+    def amounts(given: Mapping[str, object]) -> dict[str, object]:
+        return {**given, **{name: amount for name, (amount, _) in _read(given).items()}}
+
+    return amounts(first) == amounts(second)
 
 
 def add_quantities(
-    first: Mapping[str, str], second: Mapping[str, str], *, times: int = 1
+    first: Mapping[str, object], second: Mapping[str, object], *, times: int = 1
 ) -> dict[str, str]:
     """first + times * second, by name; what is not a quantity is left out.
 
@@ -120,7 +118,7 @@ def add_quantities(
     return {name: write_quantity(*found) for name, found in total.items()}
 
 
-def max_quantities(first: Mapping[str, str], second: Mapping[str, str]) -> dict[str, str]:
+def max_quantities(first: Mapping[str, object], second: Mapping[str, object]) -> dict[str, str]:
     """The larger of both, by name.
 
     >>> max_quantities({"cpu": "1"}, {"cpu": "500m", "memory": "1Gi"})
@@ -132,15 +130,10 @@ def max_quantities(first: Mapping[str, str], second: Mapping[str, str]) -> dict[
     return {name: write_quantity(*found) for name, found in total.items()}
 
 
-def _read(amounts: Mapping[str, str]) -> dict[str, tuple[Fraction, Form]]:
+def _read(amounts: Mapping[str, object]) -> dict[str, tuple[Fraction, Form]]:
     found: dict[str, tuple[Fraction, Form]] = {}
-    for name, text in amounts.items():
-        try:
-            found[name] = read_quantity(text), form_of(text)
-        except (ValueError, ZeroDivisionError):
-            continue  # the API server will refuse the pod and say so
+    for name, given in amounts.items():
+        # What is not a quantity the API server will refuse in the pod, and say so.
+        with suppress(ValueError, ZeroDivisionError):
+            found[name] = read_quantity(str(given)), form_of(str(given))
     return found
-
-
-def _texts(amounts: Mapping[str, object]) -> dict[str, str]:
-    return {name: str(given) for name, given in amounts.items()}

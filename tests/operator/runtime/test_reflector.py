@@ -11,14 +11,14 @@ import pytest
 from kube_memory import MemoryServer, refusals
 from machine.virtual import run_virtual
 from paddock.kube.client import PODS, VOLCANO_GROUPS, KubeError, Query
-from paddock.operator.runtime.log import Logger
-from paddock.operator.runtime.reflector import (
+from paddock.operator.runtime.informer import (
     LATEST,
     PAUSE_MAX_SECONDS,
     SEEK_AGAIN_SECONDS,
+    ObjectCache,
     Reflector,
 )
-from paddock.operator.runtime.store import ObjectCache
+from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:
     from kube_memory import Call

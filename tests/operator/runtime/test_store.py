@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.kube.objects import Meta, Object, OwnerReference
-from paddock.operator.runtime.store import ObjectCache
+from paddock.operator.runtime.informer import ObjectCache
 
 
 def item(name: str, version: int, *, uid: str = "", owner: str = "") -> Object:

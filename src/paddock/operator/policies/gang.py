@@ -189,11 +189,11 @@ def _pod_resources(role: RoleSpec) -> dict[str, str]:
     return together
 
 
-def _resources(container: Mapping[str, object]) -> dict[str, str]:
+def _resources(container: Mapping[str, object]) -> dict[str, object]:
     """A request, where there is one, is what is reserved."""
     both = as_mapping(container.get("resources"))
     return {
-        name: str(amount)
+        name: amount
         for part in ("limits", "requests")
         for name, amount in as_mapping(both.get(part)).items()
         if amount is not None

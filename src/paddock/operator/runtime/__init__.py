@@ -3,8 +3,7 @@
 controller    the work queue's workers: observe, reconcile, carry out; the wiring
 queue         the work queue with back-off
 caches        one ObjectCache a kind, their reflectors, a job's view of them; etcd's address
-store         ObjectCache: the objects of a kind, found by name or by index (an informer's cache)
-reflector     list and watch: keeps an ObjectCache equal to what the API server has
+informer      ObjectCache: the objects of a kind, by name or index; Reflector: list and watch
 executor      carries out a Decision: status (a merge patch) first, then the actions
 job_record    the memory of one job: expectations, failed calls and when they are made again
 guard         middleware of every call: fence, rate, limits, retry, metrics

@@ -11,8 +11,13 @@ from paddock.operator.decision import ObservedState
 from paddock.operator.names import ELASTIC_ETCD, ELASTIC_ETCD_PORT, LABEL_JOB, job_uid
 from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.executor import GROUPS, RESOURCES, SEEN_BY
-from paddock.operator.runtime.reflector import ANY, LATEST, SILENT_SECONDS_MAX, Reflector
-from paddock.operator.runtime.store import ObjectCache
+from paddock.operator.runtime.informer import (
+    ANY,
+    LATEST,
+    SILENT_SECONDS_MAX,
+    ObjectCache,
+    Reflector,
+)
 from paddock.operator.status import has_ended
 
 if TYPE_CHECKING:
@@ -23,9 +28,9 @@ if TYPE_CHECKING:
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import FailedCall, Kind
     from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.informer import HasMeta
     from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
-    from paddock.operator.runtime.store import HasMeta
 
 CHILDREN: tuple[Kind, ...] = ("Pod", "Service", "ConfigMap", *GROUPS)
 HAS_PORT = "yes"

@@ -26,9 +26,9 @@ from paddock.operator.runtime.caches import (
 from paddock.operator.runtime.clock import end
 from paddock.operator.runtime.executor import Executor
 from paddock.operator.runtime.guard import FencedError
+from paddock.operator.runtime.informer import key_of
 from paddock.operator.runtime.job_record import FailedCalls, JobRecord
 from paddock.operator.runtime.queue import Queue
-from paddock.operator.runtime.store import key_of
 from paddock.operator.schema import PHASES, REPLICAS_MAX
 from paddock.operator.spec import ROLES
 from paddock.operator.status import TERMINAL
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     )
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.events import Recorder
+    from paddock.operator.runtime.informer import HasMeta, Key
     from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
-    from paddock.operator.runtime.store import HasMeta, Key
 
     Reconcile = Callable[[ObservedState, float, OperatorSettings], Decision]
 

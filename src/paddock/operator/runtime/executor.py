@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from paddock.kube.objects import PaddleJob
     from paddock.operator.decision import Action, Decision, Kind, Patch
     from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.informer import Key, ObjectCache
     from paddock.operator.runtime.log import Logger
-    from paddock.operator.runtime.store import Key, ObjectCache
 
 GROUPS: tuple[Kind, ...] = ("VolcanoGroup", "CoschedulingGroup")
 RESOURCES: Mapping[Kind, Resource[Any]] = {

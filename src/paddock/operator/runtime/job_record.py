@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from paddock.kube.objects import OwnerReference
     from paddock.operator.decision import Action, Kind
-    from paddock.operator.runtime.store import HasMeta
+    from paddock.operator.runtime.informer import HasMeta
 
 EXPIRY_SECONDS = 30.0
 # create, change: an object of that name is there, or has another version. delete: that uid is gone.

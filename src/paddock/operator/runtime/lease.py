@@ -26,8 +26,7 @@ from paddock.kube.objects import micro_time
 from paddock.operator.names import LEASE
 from paddock.operator.runtime.clock import TimeLimit, end
 from paddock.operator.runtime.guard import Fence
-from paddock.operator.runtime.reflector import Reflector
-from paddock.operator.runtime.store import ObjectCache
+from paddock.operator.runtime.informer import ObjectCache, Reflector
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
