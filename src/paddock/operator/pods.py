@@ -122,13 +122,17 @@ class Builder:
 
         Not looked at where addresses are names.
         """
+        return self.config_map_at(self._address_of(pods))
+
+    def config_map_at(self, address: Callable[[str], str]) -> Manifest:
+        """The same, with the address of each pod by its name."""
         name = self.job.metadata.name
         labels = {names.LABEL_POD: name, names.LABEL_ATTEMPT: str(self.attempt)}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": self.meta(name, labels, {}),
-            "data": self._environments(self._address_of(pods)).shared(self.slots()),
+            "data": self._environments(address).shared(self.slots()),
         }
 
     def too_long(self, pods: Mapping[str, Pod]) -> dict[str, int]:
