@@ -64,12 +64,8 @@ def head_of(shapes: Mapping[str, Shape], metadata: Mapping[str, str]) -> bytes:
     begin = 0
     for name, (dtype, shape) in shapes.items():
         end = begin + dtype.itemsize * math.prod(shape)
-        header[name] = {
-            "dtype": _NAMES[dtype.str],
-            "shape": list(shape),
-            "data_offsets": [begin, end],
-        }
-        begin = end
+        about = {"dtype": _NAMES[dtype.str], "shape": list(shape), "data_offsets": [begin, end]}
+        header[name], begin = about, end
     text = json.dumps(header).encode()
     text += b" " * (-(8 + len(text)) % _ALIGN)
     return len(text).to_bytes(8, "little") + text

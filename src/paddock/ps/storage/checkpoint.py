@@ -166,11 +166,11 @@ def open_checkpoint(
     hint = "others there: " + ", ".join(others[-5:]) if others else ""
     if name is None or not os.path.isdir(directory / name):
         what = "no whole checkpoint" if name is None else f"no checkpoint {name}"
-        why = "checkpoints are made by client.save() and paddock ps save"
-        why = why if is_here else "there is no such directory here"
-        raise UsageError(
-            f"there is {what} in {directory}", hint=hint or f"is the path right? {why}"
+        made = "checkpoints are made by client.save() and paddock ps save"
+        hint = (
+            hint or f"is the path right? {made if is_here else 'there is no such directory here'}"
         )
+        raise UsageError(f"there is {what} in {directory}", hint=hint)
     try:
         checkpoint = _open_one(directory / name)
     except DamageError as error:
@@ -221,35 +221,26 @@ def _open_one(path: Path, deltas: int = 0) -> Checkpoint:
             entry = Entry._make([*head, WrittenFile(*written)])
             entries[entry.table, entry.shard] = entry
         states.append(part["state"])
+    same = {name: manifest[name] for name in ("serial", "job", "step", "positions")}
+    specs, told = tuple(map(from_json, manifest["tables"])), manifest["base"]
+    base = None if told is None else _open_base(path, told["name"], told["checksum"], deltas + 1)
     return Checkpoint(
-        path=path,
-        checksum=checksum,
-        serial=manifest["serial"],
-        job=manifest["job"],
-        step=manifest["step"],
-        specs=tuple(from_json(one) for one in manifest["tables"]),
-        positions=manifest["positions"],
-        states=tuple(states),
-        entries=entries,
-        base=_open_base(path, manifest["base"], deltas + 1),
+        path, checksum, specs=specs, states=tuple(states), entries=entries, base=base, **same
     )
 
 
-def _open_base(path: Path, told: dict[str, str] | None, deltas: int) -> Checkpoint | None:
-    """The checkpoint on which the one in this directory builds, if any."""
-    if told is None:
-        return None
-    base = path.parent / told["name"]
+def _open_base(path: Path, name: str, checksum: str, deltas: int) -> Checkpoint:
+    """The checkpoint on which the one in this directory builds."""
+    base = path.parent / name
     if not base.is_dir():
         raise DamageError(f"checkpoint {path} builds on {base}, which is missing")
     if deltas >= CHAIN_MAX:
-        raise DamageError(
-            f"checkpoint {path} is the {CHAIN_MAX}th of a chain, and builds on {base}"
-        )
+        text = f"checkpoint {path} is the {CHAIN_MAX}th of a chain, and builds on {base}"
+        raise DamageError(text)
     found = _open_one(base, deltas)
-    if found.checksum != told["checksum"]:
+    if found.checksum != checksum:
         raise DamageError(
-            f"checkpoint {path} builds on {base} with checksum {told['checksum']}, "
+            f"checkpoint {path} builds on {base} with checksum {checksum}, "
             f"which now has {found.checksum}"
         )
     return found
@@ -270,21 +261,18 @@ def check_specs(checkpoint: Checkpoint, wanted: Sequence[TableSpec]) -> None:
     Tables that only the job has begin anew; those that only the checkpoint has are created by
     it. Learning rate, schedule, limits and policies may differ: the job's are used.
     """
-    known = {one.name: one for one in checkpoint.specs}
-    problems: list[Problem] = []
-    for spec in wanted:
-        there = known.get(spec.name)
-        if there is None:
-            continue
-        hint = "declare it as the checkpoint does, or give the new table another name"
-        for field, mine, its in _differences(to_json(spec), to_json(there)):
-            problems.append(
-                Problem(
-                    f"table {spec.name!r}: {field} is {mine!r}, "
-                    f"in checkpoint {checkpoint.path} it is {its!r}",
-                    hint,
-                )
-            )
+    known = {one.name: to_json(one) for one in checkpoint.specs}
+    hint = "declare it as the checkpoint does, or give the new table another name"
+    problems = [
+        Problem(
+            f"table {spec.name!r}: {field} is {mine!r}, "
+            f"in checkpoint {checkpoint.path} it is {its!r}",
+            hint,
+        )
+        for spec in wanted
+        if spec.name in known
+        for field, mine, its in _differences(to_json(spec), known[spec.name])
+    ]
     if problems:
         raise UsageError.of(problems)
 

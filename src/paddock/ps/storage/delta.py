@@ -63,12 +63,9 @@ def apply_delta(arrays: Mapping[str, Array], delta: Mapping[str, Array]) -> Arra
     """
     replaced = np.concatenate([delta[KEYS], delta[DELETED]])
     kept = ~np.isin(arrays[KEYS], replaced, assume_unique=True)
-    merged: Arrays = {}
-    for name, array in delta.items():
-        if name == DELETED:
-            continue
-        if is_row_array(name):
-            merged[name] = np.concatenate([arrays[name][kept], array])
-        else:
-            merged[name] = array
+    merged = {
+        name: np.concatenate([arrays[name][kept], array]) if is_row_array(name) else array
+        for name, array in delta.items()
+        if name != DELETED
+    }
     return sort_rows(merged)

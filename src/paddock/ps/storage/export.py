@@ -70,9 +70,6 @@ def weights_of(spec: TableSpec, arrays: Mapping[str, Array], shard: int) -> NDAr
     return rows.reshape(-1)[: spec.starts[shard + 1] - spec.starts[shard]]
 
 
-# ------------------------------------------------------------------------------------------ npz
-
-
 def write_npz(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
     """A file that numpy.load reads, with no pickle in it. Raises PaddockError."""
     with (
@@ -81,11 +78,8 @@ def write_npz(path: Path | str, tensors: Mapping[str, Tensor]) -> None:
     ):
         for name, one in tensors.items():
             with archive.open(name + ".npy", "w", force_zip64=True) as member:
-                header = {
-                    "descr": np.lib.format.dtype_to_descr(one.dtype),
-                    "fortran_order": False,
-                    "shape": one.shape,
-                }
+                descr = np.lib.format.dtype_to_descr(one.dtype)
+                header = {"descr": descr, "fortran_order": False, "shape": one.shape}
                 np.lib.format.write_array_header_1_0(member, header)
                 _write_pieces(member, name, one)
 
@@ -100,9 +94,6 @@ def read_npz(path: Path | str) -> Arrays:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, zipfile.BadZipFile, zlib.error, KeyError, EOFError, RuntimeError) as error:
         raise DamageError(f"{path} is not an npz of plain arrays: {error}") from error
-
-
-# ---------------------------------------------------------------------------------- safetensors
 
 
 def write_safetensors(
@@ -124,9 +115,6 @@ def read_safetensors(path: Path | str) -> Arrays:
             return ArrayFile(file, path).read()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-
-
-# --------------------------------------------------------------------------------------- shared
 
 
 def _write_pieces(file: IO[bytes], name: str, one: Tensor) -> None:

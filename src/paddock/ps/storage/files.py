@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,24 +40,15 @@ class DamageError(PaddockError):
     """A file is not what was written: truncated, flipped bits, or missing."""
 
 
-def room_text(directory: Path) -> str:
-    """ ", <n> bytes free there", for an unprivileged process, or nothing when it is not known."""
-    try:
-        facts = os.statvfs(directory)
-    except OSError:
-        return ""
-    return f", {facts.f_bavail * facts.f_frsize} bytes free there"
-
-
 def write_error(what: str, directory: Path, error: OSError) -> PaddockError:
     """The error of a failed write: what, where, why, and how much room is left."""
-    reason = error.strerror or str(error)
-    hint = _FULL_HINT if error.errno in _FULL else "look at the disk's health (dmesg)"
-    hint = _WRONG_PATH.get(error.errno or 0, hint)
-    room = "" if error.errno in _WRONG_PATH else room_text(directory)
-    return PaddockError(
-        f"{what} in {directory}: {reason}{room}", hint=hint, retryable=error.errno in _FULL
-    )
+    is_full, text = error.errno in _FULL, f"{what} in {directory}: {error.strerror or error}"
+    hint = _FULL_HINT if is_full else "look at the disk's health (dmesg)"
+    if error.errno not in _WRONG_PATH:
+        with suppress(OSError):
+            facts = os.statvfs(directory)
+            text += f", {facts.f_bavail * facts.f_frsize} bytes free there"
+    return PaddockError(text, hint=_WRONG_PATH.get(error.errno or 0, hint), retryable=is_full)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -68,13 +69,10 @@ def read_identity(directory: Path) -> Head | None:
 class RecordLog:
     """The log in a directory; opens what is there and cuts a torn tail, or begins at lsn `start`.
 
-    server: 64 bits that tell this server's state from any other's. warnings: one line for
-    each thing that was cut.
-
+    server: 64 bits that tell this server's state from any other's. warnings: a line per cut.
     One process at a time: the directory is locked (flock(2), released by the kernel when the
-    process dies) until `close` or `abandon`.
-    Raises: LogDamage when there is damage before good records; PaddockError when the log is
-    another server's, or open elsewhere.
+    process dies) until `close` or `abandon`. Raises LogDamage when there is damage before good
+    records, PaddockError when the log is another server's, or open elsewhere.
     """
 
     def __init__(
@@ -109,7 +107,13 @@ class RecordLog:
         for leftover in self.directory.glob("log-*.tmp"):
             leftover.unlink()
         self._segments = list(map(Segment, segment.list_segments(self.directory)))
-        self._check_heads()
+        for one in self._segments:
+            if one.server != self._server:
+                raise PaddockError(
+                    f"log {one.path} is that of server {one.server:016x}, "
+                    f"this one is {self._server:016x}",
+                    hint="give each server its own --data-dir",
+                )
         if self._segments:
             self._write_to(self._segments[-1])
             self._recover()
@@ -250,11 +254,9 @@ class RecordLog:
             end, last = segments[-1].end, segments[-1].last
         first = segments[0].first
         if from_lsn < first:
-            raise PaddockError(
-                f"the log in {self.directory} begins at record {first}, "
-                f"record {from_lsn} was asked for",
-                hint="begin from a snapshot",
-            )
+            where = f"the log in {self.directory} begins at record {first}, "
+            hint = "begin from a snapshot"
+            raise PaddockError(f"{where}record {from_lsn} was asked for", hint=hint)
         return self._read(segments, end, last, from_lsn)
 
     def _read(
@@ -271,9 +273,8 @@ class RecordLog:
                     yield lsn, record.header, record.body
                 lsn += 1
             if lsn != after:
-                raise LogDamage(
-                    one.path, stop, f"it ends with record {lsn - 1} instead of {after - 1}"
-                )
+                text = f"it ends with record {lsn - 1} instead of {after - 1}"
+                raise LogDamage(one.path, stop, text)
 
     def follow(
         self, from_lsn: int, wait_seconds: float
@@ -316,15 +317,6 @@ class RecordLog:
                 hint="restart the server; it recovers what was acknowledged",
             )
 
-    def _check_heads(self) -> None:
-        for one in self._segments:
-            if one.head.server != self._server:
-                raise PaddockError(
-                    f"log {one.path} is that of server {one.head.server:016x}, "
-                    f"this one is {self._server:016x}",
-                    hint="give each server its own --data-dir",
-                )
-
     def _undo(self) -> None:
         """Takes back a record that was written in part."""
         try:
@@ -345,7 +337,9 @@ class RecordLog:
             paths = [one.path for one, after in pairs if after.first > self._durable + 1]
         try:
             for path in paths:
-                self._sync_path(path)
+                # One that was cut meanwhile: a snapshot holds what it held.
+                with suppress(FileNotFoundError), path.open("rb+") as file:
+                    self._device.sync(file.fileno())
             self._device.sync(fd)
         except OSError as error:
             with self._lock:
@@ -354,13 +348,6 @@ class RecordLog:
         finally:
             os.close(fd)
         self._durable = target
-
-    def _sync_path(self, path: Path) -> None:
-        try:
-            with path.open("rb+") as file:
-                self._device.sync(file.fileno())
-        except FileNotFoundError:
-            pass  # Cut meanwhile: a snapshot holds what it held.
 
     def _truncate(self, lsn: int) -> None:
         while len(self._segments) > 1 and self._segments[-1].first > lsn:
@@ -391,19 +378,14 @@ class RecordLog:
         self._reserved = end + (wanted if worked else self._segment_bytes)
 
     def _roll(self) -> None:
-        """Begins a new segment, but for an empty one.
-
-        The old one is synced by the next that waits for the disk.
-        """
+        """Begins a segment unless the last is empty; the next wait for the disk syncs the old."""
         if self._segments[-1].end > HEAD_SIZE:
             self._add_segment(self.last + 1)
 
     def _trim(self) -> None:
-        """Gives back the blocks that were reserved behind the last record."""
-        try:
+        """Gives back the blocks that were reserved behind the last record; they only take room."""
+        with suppress(OSError):
             self._device.truncate(self._fd, self._segments[-1].end)
-        except OSError:
-            pass  # They only take room.
 
     def _add_segment(self, first: int) -> None:
         path = self.directory / segment.segment_name(first)
@@ -424,15 +406,10 @@ class RecordLog:
         damage = one.scan()
         if damage is None:
             return
-        later = segment.whole_records_after(one.path, damage.offset)
-        if later:
-            raise LogDamage(
-                one.path,
-                damage.offset,
-                f"{damage.reason}; {later} whole records stand behind it",
-                hint="start from a replica (--replica-of), or with an empty --data-dir and paddock "
-                "ps load",
-            )
+        if later := segment.whole_records_after(one.path, damage.offset):
+            hint = "start from a replica (--replica-of), or with an empty --data-dir and paddock "
+            reason = f"{damage.reason}; {later} whole records stand behind it"
+            raise LogDamage(one.path, damage.offset, reason, hint + "ps load")
         size = one.path.stat().st_size
         self._device.truncate(self._fd, one.end)
         self._device.sync(self._fd)

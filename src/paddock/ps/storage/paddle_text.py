@@ -77,25 +77,24 @@ def columns_of(dim: int, rule: str) -> Columns:
 
     Raises UsageError for a rule that Paddle does not have.
     """
-    x, widths = dim - 1, _widths(dim)
-    if rule not in widths:
-        raise UsageError(f"Paddle has no sparse rule {rule!r}", hint="one of " + ", ".join(widths))
-    return Columns(x, *widths[rule])
+    rules = _columns_by_rule(dim)
+    if rule not in rules:
+        raise UsageError(f"Paddle has no sparse rule {rule!r}", hint="one of " + ", ".join(rules))
+    return rules[rule]
 
 
-def _widths(dim: int) -> dict[str, tuple[int, int]]:
-    """State of the first weight, and of the others, under each rule."""
+def _columns_by_rule(dim: int) -> dict[str, Columns]:
     x = dim - 1
     return {
-        "naive": (0, 0), "adagrad": (1, 1), "std_adagrad": (1, x), "adam": (4, 2 * x + 2),
-        "shared_adam": (4, 4),
+        "naive": Columns(x, 0, 0), "adagrad": Columns(x, 1, 1), "std_adagrad": Columns(x, 1, x),
+        "adam": Columns(x, 4, 2 * x + 2), "shared_adam": Columns(x, 4, 4),
     }  # fmt: skip
 
 
 def _fitting(dim: int, count: int) -> str:
     """A hint: the rules whose lines have so many columns."""
-    every = {rule: Columns(dim - 1, *widths) for rule, widths in _widths(dim).items()}
-    fit = [rule for rule, one in every.items() if count in (one.short, one.full)]
+    rules = _columns_by_rule(dim).items()
+    fit = [rule for rule, one in rules if count in (one.short, one.full)]
     told = f"of dim {dim}, {' and '.join(fit)} have so many" if fit else f"no rule's of dim {dim}"
     return f"give the dim and the rule it was saved with: {told}"
 
@@ -133,9 +132,6 @@ def list_parts(directory: Path | str) -> list[Path]:
     return found
 
 
-# --------------------------------------------------------------------------------------- sparse
-
-
 def write_part(path: Path, rows: PaddleRows, columns: Columns) -> None:
     """Writes one part, packed when the name ends with .gz. Raises PaddockError."""
     values = np.zeros((len(rows.keys), columns.full), np.float32)
@@ -162,13 +158,9 @@ def read_part(path: Path, columns: Columns) -> PaddleRows:
         else:
             problems.append(Problem(f"{path}, line {number}: {key[:40]!r} is not a key"))
         if count not in (columns.short, columns.full) and len(problems) < _PROBLEMS_MAX:
-            problems.append(
-                Problem(
-                    f"{path}, line {number}: {count} columns after the key instead of "
-                    f"{columns.short} or {columns.full}",
-                    _fitting(columns.embedx_dim + 1, count),
-                )
-            )
+            text = f"{path}, line {number}: {count} columns after the key instead of "
+            text += f"{columns.short} or {columns.full}"
+            problems.append(Problem(text, _fitting(columns.embedx_dim + 1, count)))
         if len(problems) >= _PROBLEMS_MAX:
             break
     if problems:
@@ -188,9 +180,6 @@ def read_sparse(directory: Path | str, columns: Columns) -> Iterator[PaddleRows]
         yield read_part(path, columns)
 
 
-# ---------------------------------------------------------------------------------------- dense
-
-
 def write_dense(path: Path, weights: Floats) -> None:
     """Writes (n,) weights, one per line."""
     _write_lines(path, "%.9g", weights[:, None])
@@ -208,9 +197,6 @@ def read_dense(directory: Path | str) -> Floats:
         told = ", ".join(f"of {width} columns in {path}" for width, path in widths.items())
         raise UsageError(f"there are lines {told}")
     return np.concatenate(parts)
-
-
-# --------------------------------------------------------------------------------------- shared
 
 
 def _write_lines(path: Path, line: str, *columns: NDArray[Any]) -> None:

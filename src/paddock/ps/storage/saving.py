@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +52,10 @@ def begin_checkpoint(directory: Path | str, step: int) -> str:
         directory.mkdir(parents=True, exist_ok=True)
         for leftover in directory.glob("step-*.tmp"):
             remove_tree(leftover)
-        name, again = f"step-{step:012d}", 1
+        first = name = f"step-{step:012d}"
+        again = count(2)
         while (directory / name).exists():
-            again += 1
-            name = f"step-{step:012d}.{again:04d}"
+            name = f"{first}.{next(again):04d}"
         (directory / (name + ".tmp")).mkdir()
     return name
 
@@ -66,17 +68,13 @@ def abandon_checkpoint(directory: Path | str, name: str) -> None:
 def see_checkpoint(directory: Path | str, name: str, index: int) -> Path:
     """The directory of server number `index`. Raises PaddockError when it does not see it."""
     parent = Path(directory) / (name + ".tmp")
+    who = "by all servers and by the trainer that saves"
     if not parent.is_dir():
-        raise PaddockError(
-            f"server {index} does not see {parent}",
-            hint="a checkpoint's directory must be shared by all servers and by the trainer "
-            "that saves",
-        )
+        hint = f"a checkpoint's directory must be shared {who}"
+        raise PaddockError(f"server {index} does not see {parent}", hint=hint)
     if not os.access(parent, os.W_OK):
-        raise PaddockError(
-            f"server {index} may not write to {parent}",
-            hint="a checkpoint is written by all servers and by the trainer that saves",
-        )
+        hint = f"a checkpoint is written {who}"
+        raise PaddockError(f"server {index} may not write to {parent}", hint=hint)
     return parent
 
 
@@ -190,21 +188,17 @@ def commit_checkpoint(
             )
         for table, shard, *_ in part["shards"]:
             if (table, shard) in seen:
-                raise PaddockError(
+                raise _moved(
                     f"shard {shard} of table {table!r} was saved by {seen[table, shard]} "
-                    f"and by {place}",
-                    hint="a shard moved during the save; save again",
-                    retryable=True,
+                    f"and by {place}"
                 )
             seen[table, shard] = place
     for spec in tables:
         missing = [n for n in range(spec["shards"]) if (spec["name"], n) not in seen]
         if missing:
-            raise PaddockError(
+            raise _moved(
                 f"no server saved shard {missing[0]} of table {spec['name']!r} "
-                f"({len(missing)} are missing)",
-                hint="a shard moved during the save; save again",
-                retryable=True,
+                f"({len(missing)} are missing)"
             )
     older = sorted(_openable(directory), key=lambda one: one.serial, reverse=True)
     manifest = {
@@ -232,12 +226,15 @@ def commit_checkpoint(
     return checkpoint
 
 
+def _moved(what: str) -> PaddockError:
+    hint = "a shard moved during the save; save again"
+    return PaddockError(what, hint=hint, retryable=True)
+
+
 def _openable(directory: Path) -> list[Checkpoint]:
-    """The checkpoints whose manifests are whole, in no order."""
+    """The checkpoints whose manifests are whole; damaged ones are left for a person to look at."""
     found = []
     for name in list_checkpoints(directory):
-        try:
+        with suppress(DamageError):
             found.append(open_checkpoint(directory, name=name))
-        except DamageError:
-            continue  # Damaged ones are left for a person to look at.
     return found

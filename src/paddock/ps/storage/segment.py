@@ -120,10 +120,8 @@ def walk(path: Path, offset: int, stop: int) -> Iterator[Record]:
             end = offset + len(head) + header.length
             body = file.read(min(end, stop) - offset - len(head))
             if len(body) < header.length:
-                there = len(head) + len(body)
-                raise LogDamage(
-                    path, offset, f"a record needs {end - offset} bytes, {there} are there"
-                )
+                text = f"a record needs {end - offset} bytes, {len(head) + len(body)} are there"
+                raise LogDamage(path, offset, text)
             if frames.checksum_of(head, body) != header.checksum:
                 raise LogDamage(path, offset, "the checksum of a record does not fit")
             yield Record(end, header, memoryview(body))
@@ -152,20 +150,15 @@ def whole_records_after(path: Path, offset: int) -> int:
 class Segment:
     """A file: its head, and where its records are, as far as they were written or scanned.
 
-    offsets: where each record begins, and where the last one ends.
+    first: the lsn of its first record. offsets: where each record begins and the last one ends.
     """
 
-    __slots__ = ("head", "offsets", "path")
+    __slots__ = ("first", "offsets", "path", "server")
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.head = read_head(path)
+        self.first, self.server = read_head(path)
         self.offsets = array("Q", [HEAD_SIZE])
-
-    @property
-    def first(self) -> int:
-        """The lsn of its first record."""
-        return self.head.first
 
     @property
     def last(self) -> int:

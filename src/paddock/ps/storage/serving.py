@@ -78,26 +78,20 @@ def _versions(directory: Path) -> list[Path]:
 def _write_table(directory: Path, checkpoint: Checkpoint, name: str) -> list[Any]:
     spec = checkpoint.spec(name)
     shards = [checkpoint.read(name, shard) for shard in range(spec.shards)]
-    weights = [weights_of(spec, one, shard) for shard, one in enumerate(shards)]
+    weights = np.concatenate([weights_of(spec, one, shard) for shard, one in enumerate(shards)])
+    arrays: Arrays = {VALUES: weights}
     if isinstance(spec, SparseSpec):
         keys = np.concatenate([one[KEYS] for one in shards])
         order = np.argsort(keys)
-        arrays: Arrays = {KEYS: keys[order], VALUES: np.concatenate(weights)[order]}
-    else:
-        arrays = {VALUES: np.concatenate(weights)}
+        arrays = {KEYS: keys[order], VALUES: weights[order]}
     return [to_json(spec), *write_arrays(directory / f"t-{name}.bin", arrays)]
 
 
 class Serving:
     """Pulls from the current version. One thread at a time may refresh; any may pull.
 
-    Args:
-        directory: Where `paddock ps publish` wrote.
-        unknown: What a key without a row reads as; zeros when None.
-
-    Raises:
-        UsageError: nothing was published.
-        DamageError: a file is not what it was.
+    directory: where `paddock ps publish` wrote. unknown: what a key without a row reads as; zeros
+    when None. Raises UsageError when nothing was published, DamageError when a file is damaged.
     """
 
     def __init__(self, directory: Path | str, *, unknown: Unknown | None = None) -> None:
@@ -176,9 +170,8 @@ def _open_version(directory: Path) -> _Version:
             manifest, _ = read_json(directory / name / _MANIFEST, "serving manifest")
             tables = {}
             for described, *written in manifest["tables"]:
-                spec = from_json(described)
                 with open_arrays(directory / name, WrittenFile(*written)) as file:
-                    tables[spec.name] = (spec, file.map())
+                    tables[described["name"]] = (from_json(described), file.map())
             return name, manifest, tables
         except DamageError:
             if _current_name(directory) == name:

@@ -64,14 +64,13 @@ class Snapshot:
 
         One that ends below the snapshot would give other records the numbers of those in it.
         """
-        where = f"the log in {directory} holds records {first} to {last}, its snapshot"
-        hint = (
-            "were files removed? start from a replica, or load a checkpoint in an empty directory"
-        )
-        if first > self.state.lsn + 1:
-            raise PaddockError(f"{where} needs those from {self.state.lsn + 1} on", hint=hint)
-        if last < self.state.lsn:
-            raise PaddockError(f"{where} holds those up to {self.state.lsn}", hint=hint)
+        lsn, hint = self.state.lsn, "were files removed? start from a replica, or load a checkpoint"
+        needs = f"needs those from {lsn + 1} on" if first > lsn + 1 else f"holds those up to {lsn}"
+        if first > lsn + 1 or last < lsn:
+            raise PaddockError(
+                f"the log in {directory} holds records {first} to {last}, its snapshot {needs}",
+                hint=f"{hint} in an empty directory",
+            )
 
     def read(self, entry: ShardEntry) -> Arrays:
         """A shard's arrays, in fresh memory. Raises DamageError."""
@@ -97,9 +96,8 @@ def save_snapshot(
 
     take(table, shard) gives an owned shard as it was at the state's lsn, and is called once each.
     make_durable (Log.wait_durable) is called before the snapshot is whole: a snapshot on the disk
-    of a log that is not would, after a power cut, give the same lsns to other records.
-    Older snapshots are kept for the case that this one gets damaged, and need the log from
-    log_floor on.
+    of a log that is not would, after a power cut, give the same lsns to other records. Older
+    snapshots are kept in case this one gets damaged, and need the log from log_floor on.
     Raises PaddockError when it cannot be written; the snapshots before it stay.
     """
     directory = Path(directory)
@@ -110,7 +108,17 @@ def save_snapshot(
         except DamageError:
             remove_tree(path)
     with new_directory(path, "cannot save a snapshot") as temporary:
-        shards = _write_shards(temporary, specs, owned, take)
+        shards = [
+            ShardEntry(
+                spec.name,
+                shard,
+                write_arrays(
+                    temporary / f"s-{index}-{shard}.bin", take(spec.name, shard), sync=False
+                ),
+            )
+            for index, spec in enumerate(specs)
+            for shard in owned.get(spec.name, ())
+        ]
         state_file = write_arrays(temporary / "state.bin", state.arrays, sync=False)
         sync_files(temporary)
         if make_durable is not None:
@@ -147,29 +155,13 @@ def log_floor(directory: Path | str) -> int:
     return min((int(path.name[-20:]) + 1 for path in list_snapshots(directory)), default=0)
 
 
-def _write_shards(
-    directory: Path,
-    specs: Sequence[TableSpec],
-    owned: Mapping[str, Sequence[int]],
-    take: Callable[[str, int], Arrays],
-) -> list[ShardEntry]:
-    entries = []
-    for index, spec in enumerate(specs):
-        for shard in owned.get(spec.name, ()):
-            file = directory / f"s-{index}-{shard}.bin"
-            written = write_arrays(file, take(spec.name, shard), sync=False)
-            entries.append(ShardEntry(spec.name, shard, written))
-    return entries
-
-
 # --------------------------------------------------------------------------------------- reading
 
 
 def open_snapshot(path: Path) -> Snapshot:
     """The snapshot in this directory, every byte of it verified. Raises DamageError."""
     data, _ = read_json(path / _MANIFEST, "manifest", FORMAT)
-    entries = data["shards"]
-    shards = tuple(ShardEntry(table, n, WrittenFile(*written)) for table, n, written in entries)
+    shards = tuple(ShardEntry(table, n, WrittenFile(*file)) for table, n, file in data["shards"])
     for entry in shards:
         with open_arrays(path, entry.written) as file:
             file.verify()
@@ -187,11 +179,9 @@ def newest_snapshot(directory: Path | str) -> tuple[Snapshot | None, list[str]]:
     warnings: list[str] = []
     for path in list_snapshots(directory):
         try:
-            snapshot = open_snapshot(path)
+            return open_snapshot(path), warnings
         except DamageError as error:
             warnings.append(f"snapshot {path.name} is not used: {error.message}")
-            continue
-        return snapshot, warnings
     if warnings:
         raise DamageError(
             f"no snapshot in {directory} is whole: " + "; ".join(warnings),

@@ -44,11 +44,10 @@ class Spool:
                 parent = Path(self._data_dir or tempfile.gettempdir())
                 with writing("cannot keep parts of a checkpoint", parent):
                     if self._data_dir:
-                        root = Path(self._data_dir) / NAME
-                        root.mkdir(exist_ok=True)
+                        (parent / NAME).mkdir(exist_ok=True)
+                        self._root = parent / NAME
                     else:
-                        root = Path(tempfile.mkdtemp(prefix="paddock-ps-"))
-                self._root = root
+                        self._root = Path(tempfile.mkdtemp(prefix="paddock-ps-"))
             return self._root
 
     def begin_save(self, name: str) -> Path:
