@@ -365,10 +365,8 @@ _RANGES: dict[type, dict[str, _Rule]] = {
     InitialSpec: {"kind": _one_of(INITIALIZERS), "fan": _least(0)},
     ScheduleSpec: {
         "kind": _one_of(SCHEDULES),
-        "every": _least(1),
-        "dim": _least(1),
-        "warmup_steps": _least(0),
-        "warmup_start": _least(0),
+        **dict.fromkeys(("every", "dim"), _least(1)),
+        **dict.fromkeys(("warmup_steps", "warmup_start"), _least(0)),
     },
     OptimizerSpec: dict.fromkeys(("lr", "bound", "clip_value", "clip_norm", "l1", "l2"), _least(0)),
     AccessorSpec: {"admit_probability": _SHARE, "decay": _SHARE},
@@ -381,80 +379,63 @@ _RANGES: dict[type, dict[str, _Rule]] = {
     DenseSpec: {**_TABLE, "size": _least(1)},
 }
 
-# What of the values must fit together: (is it so, what is not, a hint).
-_Facts = Iterator[tuple[bool, str, str]]
 
-
-def _schedule_facts(spec: ScheduleSpec) -> _Facts:
-    if spec.kind == "exponential":
-        # A growing one would overflow at a step that depends on the machine's patience.
-        yield 0.0 < spec.rate <= 1.0, f"rate is {spec.rate}", "exponential: above 0, at most 1"
-    if spec.kind == "cosine":
-        yield 0.0 <= spec.rate <= 1.0, f"rate is {spec.rate}", "cosine: from 0 to 1"
-    if spec.kind in ("natural_exp", "inverse_time"):
-        yield spec.rate >= 0.0, f"rate is {spec.rate}", f"{spec.kind}: 0 or more"
-    if spec.kind == "noam":
-        yield spec.warmup_steps != 0, "warmup_steps is 0", "at least 1: noam has a warm-up"
-    if spec.kind == "piecewise":
-        edges, values = spec.boundaries, spec.values
-        is_rising = all(low < high for low, high in pairwise((0, *edges)))
-        yield is_rising, f"boundaries is {edges}", "rising whole numbers, at least 1"
-        is_right = len(values) == len(edges) + 1 and min(values) >= 0.0
-        wanted = f"{len(edges) + 1} factors of lr, 0 or more: one more than boundaries"
-        yield is_right, f"values is {values}", wanted
-
-
-def _accessor_facts(spec: AccessorSpec) -> _Facts:
-    scored = spec.admit_score or spec.unlock_score or spec.delete_score
-    hint = "accessor statistics=True, and push shows and clicks"
-    yield spec.statistics or not scored, "scores need statistics", hint
-
-
-def _sparse_facts(spec: SparseSpec) -> _Facts:
-    is_right = spec.shards.bit_count() == 1 and 1 <= spec.shards <= 4096
-    yield is_right, f"shards is {spec.shards}", "a power of two, at most 4096"
-
-
-def _dense_facts(spec: DenseSpec) -> _Facts:
-    parts, size, shards = spec.parts, spec.size, spec.shards
-    adds_up = not parts or (min(parts) >= 0 and sum(parts) == size)
-    has = f"its {len(parts)} parts have {sum(parts)} elements of {size}"
-    yield adds_up, has, "their lengths add up to size"
-    over = f"{shards} shards of {size} elements are over {DENSE_SHARD_MAX} each"
-    yield size <= max(1, shards) * DENSE_SHARD_MAX, over, "shards=0 chooses"
-    is_right = shards == sum(map(dense_shards, parts)) if parts else shards.bit_count() == 1
-    hint = "0 with parts, else a power of two; at most 4096 come out"
-    yield is_right and 1 <= shards <= 4096, f"shards is {shards}", hint
-
-
-_FACTS: dict[type, Callable[[Any], _Facts]] = {
-    ScheduleSpec: _schedule_facts,
-    AccessorSpec: _accessor_facts,
-    SparseSpec: _sparse_facts,
-    DenseSpec: _dense_facts,
-}
+def _facts(spec: Any) -> Iterator[tuple[bool, str, str]]:
+    """What of the values must fit together: (is it so, what is not, a hint)."""
+    if isinstance(spec, ScheduleSpec):
+        kind, rate, rate_is = spec.kind, spec.rate, f"rate is {spec.rate}"
+        if kind == "exponential":
+            # A growing one would overflow at a step that depends on the machine's patience.
+            yield 0.0 < rate <= 1.0, rate_is, "exponential: above 0, at most 1"
+        if kind == "cosine":
+            yield 0.0 <= rate <= 1.0, rate_is, "cosine: from 0 to 1"
+        if kind in ("natural_exp", "inverse_time"):
+            yield rate >= 0.0, rate_is, f"{kind}: 0 or more"
+        if kind == "noam":
+            yield spec.warmup_steps != 0, "warmup_steps is 0", "at least 1: noam has a warm-up"
+        if kind == "piecewise":
+            edges, values = spec.boundaries, spec.values
+            is_rising = all(low < high for low, high in pairwise((0, *edges)))
+            yield is_rising, f"boundaries is {edges}", "rising whole numbers, at least 1"
+            is_right = len(values) == len(edges) + 1 and min(values) >= 0.0
+            wanted = f"{len(edges) + 1} factors of lr, 0 or more: one more than boundaries"
+            yield is_right, f"values is {values}", wanted
+    elif isinstance(spec, AccessorSpec):
+        scored = spec.admit_score or spec.unlock_score or spec.delete_score
+        hint = "accessor statistics=True, and push shows and clicks"
+        yield spec.statistics or not scored, "scores need statistics", hint
+    elif isinstance(spec, SparseSpec):
+        is_right = spec.shards.bit_count() == 1 and 1 <= spec.shards <= 4096
+        yield is_right, f"shards is {spec.shards}", "a power of two, at most 4096"
+    elif isinstance(spec, DenseSpec):
+        parts, size, shards = spec.parts, spec.size, spec.shards
+        adds_up = not parts or (min(parts) >= 0 and sum(parts) == size)
+        has = f"its {len(parts)} parts have {sum(parts)} elements of {size}"
+        yield adds_up, has, "their lengths add up to size"
+        over = f"{shards} shards of {size} elements are over {DENSE_SHARD_MAX} each"
+        yield size <= max(1, shards) * DENSE_SHARD_MAX, over, "shards=0 chooses"
+        is_right = shards == sum(map(dense_shards, parts)) if parts else shards.bit_count() == 1
+        hint = "0 with parts, else a power of two; at most 4096 come out"
+        yield is_right and 1 <= shards <= 4096, f"shards is {shards}", hint
 
 
 def check_fields(spec: Any, where: str) -> list[Problem]:
     """The problems with the values of a spec, or of a part of one, each by itself and together."""
     found: list[Problem] = []
-    facts = _FACTS.get(type(spec))
+    are_typed = True
     for one in fields(spec):
         value = getattr(spec, one.name)
-        is_typed, words = _TYPES.get(str(one.type), _ANY)
-        if not is_typed(value):
-            facts = None  # They are asked of right types only.
+        is_right, words = _TYPES.get(str(one.type), _ANY)
+        if not is_right(value):
+            are_typed = False
         elif one.name in _PARTS:
             found += check_fields(value, f"{where}: {one.name}")
-            continue
         else:
-            is_typed, words = _RANGES.get(type(spec), {}).get(one.name, _ANY)
-        if not is_typed(value):
+            is_right, words = _RANGES.get(type(spec), {}).get(one.name, _ANY)
+        if not is_right(value):
             found.append(Problem(f"{where}: {one.name} is {value!r}", words))
-    for is_so, message, hint in facts(spec) if facts else ():
-        if not is_so:
-            found.append(Problem(f"{where}: {message}", hint))
-    return found
+    facts = _facts(spec) if are_typed else ()
+    return found + [Problem(f"{where}: {what}", hint) for is_so, what, hint in facts if not is_so]
 
 
 def check_spec(spec: TableSpec) -> list[Problem]:

@@ -13,6 +13,7 @@ import ssl
 import struct
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 from numpy.typing import NDArray
@@ -74,9 +75,7 @@ class FrameStream:
 
     def set_silence(self, seconds: float) -> None:
         """Change the longest wait; 0 waits for ever."""
-        if (
-            self.is_tls
-        ):  # OpenSSL tries again where a read gave up; only Python's own limit ends it.
+        if self.is_tls:  # OpenSSL tries again where a read gave up; Python's own limit ends it.
             self._sock.settimeout(seconds or None)
             return
         whole = int(seconds)
@@ -114,9 +113,8 @@ class FrameStream:
         except (BlockingIOError, TimeoutError):
             raise ReadTimeout("the other side takes no data") from None
         except OSError as error:
-            raise ConnectionClosed(
-                f"the connection broke while sending: {os_reason(error)}"
-            ) from error
+            text = f"the connection broke while sending: {os_reason(error)}"
+            raise ConnectionClosed(text) from error
 
     def receive_header(self) -> tuple[Header, memoryview]:
         """The next frame's header, and its bytes for verify(). The body is still to be read."""
@@ -142,9 +140,8 @@ class FrameStream:
         """
         header, head = self.receive_header()
         if header.length > most:
-            raise FrameError(
-                f"a frame announces {header.length} bytes, at most {most} are taken here"
-            )
+            text = f"a frame announces {header.length} bytes, at most {most} are taken here"
+            raise FrameError(text)
         body: bytearray | memoryview
         if into is None or header.length > into.nbytes or header.flags & ERROR:
             body = bytearray(header.length)
@@ -226,23 +223,19 @@ class FrameStream:
 
     def interrupt(self) -> None:
         """End both directions from another thread, so that a blocked read or write returns."""
-        try:
+        with suppress(OSError):  # It had ended already.
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # It had ended already.
 
     def finish(self) -> None:
         """Close after a last frame. What came unread is read, or the kernel would reset the
         connection, and the frame could be lost with it."""
         deadline = time.monotonic() + FINISH_SECONDS
-        try:
+        with suppress(OSError):  # The other side was quicker.
             self.set_silence(FINISH_SECONDS)
             if not self.is_tls:
                 self._sock.shutdown(socket.SHUT_WR)
             while self._sock.recv(1 << 16) and time.monotonic() < deadline:
                 pass
-        except OSError:
-            pass  # The other side was quicker.
         self.close()
 
     def close(self) -> None:
