@@ -283,6 +283,27 @@ def from_json(data: dict[str, Any]) -> TableSpec:
     return spec  # type: ignore[no-any-return]  # _build returns what cls makes
 
 
+def differences(one: TableSpec, other: TableSpec) -> list[tuple[str, Any, Any]]:
+    """(full name, value in one, value in other) of each field in which two specs differ.
+
+    >>> differences(SparseSpec("a", 4), SparseSpec("a", 4, OptimizerSpec(lr=0.5)))
+    [('optimizer.lr', 0.01, 0.5)]
+    """
+    a, b = _fields_of(to_json(one)), _fields_of(to_json(other))
+    # Two kinds have nothing in common.
+    names = ["kind"] if a["kind"] != b["kind"] else [*a, *(name for name in b if name not in a)]
+    pairs = [(name, a.get(name, "not set"), b.get(name, "not set")) for name in names]
+    return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def _fields_of(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        is_part = isinstance(value, dict)
+        found |= _fields_of(value, f"{prefix}{name}.") if is_part else {prefix + name: value}
+    return found
+
+
 _PARTS: dict[str, type] = {
     "optimizer": OptimizerSpec,
     "initial": InitialSpec,

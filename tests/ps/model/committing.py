@@ -17,7 +17,7 @@ import numpy as np
 
 from paddock.ps.group import messages as w
 from paddock.ps.group.state import GroupState
-from paddock.ps.server import checks
+from paddock.ps.server.records import make_record
 from paddock.ps.server.store import Store
 from paddock.ps.spec import InitialSpec, OptimizerSpec, SparseSpec, to_json
 from paddock.ps.table.sharding import shard_of
@@ -80,8 +80,9 @@ def store_of(server: int, log: Log) -> Store:
     """A server that has carried out this log. It is not changed any more."""
     store = Store(server, 2)
     for lsn, (header, body) in enumerate(log, 1):
-        step, _ = store.apply_meta(lsn, header, bytearray(body))
-        store.apply(lsn, header, bytearray(body), step)
+        record = make_record(header, bytearray(body))
+        store.apply_meta(lsn, record)
+        store.apply(lsn, record)
     return store
 
 
@@ -105,8 +106,9 @@ def written(world: World, server: int, header: Header, body: bytes) -> World:
     """A server takes a record, or has it already. Raises RequestError."""
     log = world.logs[server]
     store = store_of(server, log)
-    checks.check(store, header, bytearray(body))
-    if not header.sequence and store.is_done(header, bytearray(body)):
+    record = make_record(header, bytearray(body))
+    record.check(store)
+    if record.is_done(store):
         return world
     logs = list(world.logs)
     logs[server] = (*log, (header, body))

@@ -1,6 +1,6 @@
 """A shard that changes hands between two servers, as one hashable value, and its next values.
 
-The rules are the real ones: ownership.py, and records.py, which carries out the records; a
+The rules are the real ones: ownership.py, and the records of shards/records.py; a
 server is the fold of its log. Here is what the threads around them do (an attempt goes through
 PHASES, who holds what came asks), one trainer that pushes, and the faults: servers die and are
 started again, with the power also what their disks lack goes; frames are lost, late or come twice.
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from paddock.ps.shards import records
+from paddock.ps.server.log_record import DELTA, LAST
+from paddock.ps.server.records import make_record
 from paddock.ps.shards.ownership import PHASES, OutgoingShard, ShardOwnership
-from paddock.ps.shards.records import DELTA, LAST
 from paddock.ps.spec import OptimizerSpec, SparseSpec
 from paddock.ps.storage.arrays import encode_arrays
 from paddock.ps.table.sparse import SparseTable
@@ -163,6 +163,11 @@ class Node(NamedTuple):
     windows: Windows
 
 
+def store_of(index: int, held: Any) -> Any:
+    """A store of this one table; it has no limit, and counts nothing that trainers have read."""
+    return SimpleNamespace(find=lambda _: held, server=index, servers=2, memory_limit_bytes=0)
+
+
 class Moving:
     """All that may happen, within a setting."""
 
@@ -186,7 +191,7 @@ class Moving:
             node.windows.mark_applied(0, LIFE, header.sequence)
             node.held.table.add_push(header.count, len(log))
         else:
-            records.apply(node.held, len(log), header, body)
+            make_record(header, body).apply(store_of(index, node.held), len(log))
         return node
 
     def held(self, world: World, index: int) -> Any:
@@ -285,11 +290,12 @@ class Moving:
 
     def written(self, world: World, index: int, record: Record) -> World | None:
         """A record is logged, if it may be and has not been; None when it is refused."""
-        held, server = self.held(world, index), world.servers[index]
+        store, server = store_of(index, self.held(world, index)), world.servers[index]
         try:
-            if records.is_done(held, record.header, record.body):
+            one = make_record(record.header, record.body)
+            if one.is_done(store):
                 return world
-            records.check(held, record.header, record.body)
+            one.check(store)
         except RequestError:
             return None
         return put(world, index, server._replace(log=(*server.log, record)))

@@ -26,6 +26,7 @@ from paddock.errors import PaddockError
 from paddock.ps import Client, DenseSpec
 from paddock.ps.server import main
 from paddock.ps.server.engine import Engine
+from paddock.ps.server.records import make_record
 from paddock.ps.server.store import Store
 from paddock.ps.shards.migrator import Migration, ShardMigrator
 from paddock.ps.spec import to_json
@@ -138,16 +139,14 @@ def warm() -> None:
         for flags in (FrameFlag.LAST, FrameFlag.CONTRIBUTION | FrameFlag.LAST):
             if isinstance(spec, DenseSpec):
                 values = np.zeros(spec.size, np.float32).tobytes()
-                engine.write(
-                    Header(Op.PUSH_DENSE, int(flags), number, count=spec.size, step=1),
-                    bytearray(bytes(8) + values),
-                )
+                header = Header(Op.PUSH_DENSE, int(flags), number, count=spec.size, step=1)
+                engine.write(make_record(header, bytearray(bytes(8) + values)))
                 continue
             columns = 2 if spec.accessor.statistics else 0
             rows = np.zeros(8 * (spec.dim + columns), np.float32).tobytes()
             flags |= FrameFlag.STATISTICS if columns else FrameFlag(0)
             header = Header(Op.PUSH, int(flags), number, count=8, step=1)
-            engine.write(header, bytearray(keys.tobytes() + rows))
+            engine.write(make_record(header, bytearray(keys.tobytes() + rows)))
     engine.record(Op.COMMIT, {"step": 1, "members": [[0, 0]]})
     store.digests()
     warm_server()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.server.bodies import dense_part, json_part, sparse_part
+from paddock.ps.server.log_record import dense_part, json_part, sparse_part
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
 

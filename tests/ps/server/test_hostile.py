@@ -57,7 +57,7 @@ def declare(engine: Engine, start: threading.Barrier, lr: float) -> str:
     spec = {"name": "t", "kind": "sparse", "dim": 2, "optimizer": {"lr": lr}}
     start.wait()
     try:
-        engine.write(Header(Op.CREATE), json.dumps(spec).encode())
+        engine.record(Op.CREATE, spec)
     except RequestError as refusal:
         return refusal.code
     return "made"
@@ -291,7 +291,7 @@ def test_a_trainer_speaks_for_itself(op: Op) -> None:
 
 def test_a_server_knows_so_many_trainers_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes some memory, and anybody may call himself a trainer."""
-    monkeypatch.setattr("paddock.ps.server.checks.TRAINERS_MAX", 1)
+    monkeypatch.setattr("paddock.ps.server.records.TRAINERS_MAX", 1)
     with (
         fleet(1, "--num_gradient_servers=2") as one,
         one.client(trainers=2),

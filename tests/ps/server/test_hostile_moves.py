@@ -14,6 +14,7 @@ import pytest
 from paddock.errors import PaddockError
 from paddock.ps import Client
 from paddock.ps.client.admin import Admin, read_admin_settings
+from paddock.ps.server.records import make_record
 from paddock.ps.shards.ownership import PHASES
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.sharding import shard_of
@@ -63,9 +64,9 @@ def test_a_part_that_comes_late_does_not_replace_a_shard_that_is_here(phase: str
         def after(done: str) -> None:
             if done == phase and phase != "own":
                 with pytest.raises(RequestError, match="of another attempt is here"):
-                    servers.servers[1].engine.write(late, bytes(8) + b"other")
+                    servers.servers[1].engine.write(make_record(late, bytes(8) + b"other"))
             elif done == phase:
-                assert servers.servers[1].engine.write(late, bytes(8) + b"other").flags
+                assert servers.servers[1].engine.write(make_record(late, bytes(8) + b"other")).flags
 
         with after_each(after):
             orders.move("words", 0, 1)
@@ -80,7 +81,7 @@ def test_what_is_left_of_an_earlier_attempt_is_forgotten_and_the_move_goes_on() 
         ps.flush()
         ps.create(WORDS)
         left = Header(Op.ADOPT, count=1, step=(1 << 32) + 1)
-        servers.servers[1].engine.write(left, bytes(8) + b"half")
+        servers.servers[1].engine.write(make_record(left, bytes(8) + b"half"))
         assert orders.move("words", 0, 1).bytes > 0
         assert orders.place("words").owners[0] == 1 and is_at_rest(servers)
 

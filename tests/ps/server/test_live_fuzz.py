@@ -22,7 +22,7 @@ import pytest
 
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.client.admin import Admin, AdminSettings
-from paddock.ps.server.session import FROM_CLIENTS
+from paddock.ps.server.records import FROM_CLIENTS
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec
 from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.errors import Code, RequestError

@@ -11,6 +11,7 @@ import pytest
 from paddock.ps import OptimizerSpec, SparseSpec
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.connection import FrameConnection, Identity
+from paddock.ps.server.records import make_record
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json
 from paddock.ps.wire.errors import RequestError
@@ -104,12 +105,14 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
 def test_the_state_of_a_dozen_trainers_is_read_back_from_its_file(tmp_path: Path) -> None:
     """Its checksum is of what is read again: "10" stands before "2" there, and 10 after 2."""
     store, lsn = Store(0, 1), 0
-    rules = json.dumps({"strategy": "async", "trainers": 12}).encode()
-    store.apply_meta(1, Header(Op.RULES), rules)
+
+    def apply(lsn: int, header: Header, data: dict[str, object]) -> None:
+        store.apply_meta(lsn, make_record(header, json.dumps(data).encode()))
+
+    apply(1, Header(Op.RULES), {"strategy": "async", "trainers": 12})
     for lsn, trainer in enumerate(range(12), 2):
-        joined = {"trainer": trainer, "incarnation": 1, "step": 0}
-        store.apply_meta(lsn, Header(Op.JOIN), json.dumps(joined).encode())
-        store.apply_meta(lsn, Header(Op.COMMIT_OFFSET, trainer=trainer, step=1), b'{"batch": 7}')
+        apply(lsn, Header(Op.JOIN), {"trainer": trainer, "incarnation": 1, "step": 0})
+        apply(lsn, Header(Op.COMMIT_OFFSET, trainer=trainer, step=1), {"batch": 7})
     write_json(tmp_path / "state.json", store.state_values())
     again = Store(0, 1)
     again.restore(read_json(tmp_path / "state.json", "state")[0], {})

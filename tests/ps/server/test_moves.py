@@ -18,7 +18,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.admin import Admin, plan_moves, read_admin_settings
 from paddock.ps.client.client import Client
 from paddock.ps.connection import FrameConnection, Identity
-from paddock.ps.server.checks import check
+from paddock.ps.server.records import make_record
 from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.shards.migrator import MOVES, Migration, ShardMigrator
@@ -285,11 +285,11 @@ def test_the_state_in_a_snapshot_stays_while_records_come() -> None:
     held = store.add_table(WORDS)
     shrink = Header(Op.SHRINK, table=held.number)
     held.ownership.receive(7, IncomingShard(1 << 32, 1), b"one", adds=False, ends=True)
-    store.apply_meta(1, shrink, b'{"shard": 0, "round": "a"}')
+    store.apply_meta(1, make_record(shrink, b'{"shard": 0, "round": "a"}'))
     state = store.state_values()
     before = json.dumps(state)
     held.ownership.receive(7, IncomingShard(1 << 32, 1), b"two", adds=True, ends=True)
-    store.apply_meta(2, shrink, b'{"shard": 1, "round": "b"}')
+    store.apply_meta(2, make_record(shrink, b'{"shard": 1, "round": "b"}'))
     assert json.dumps(state) == before != json.dumps(store.state_values())
 
 
@@ -305,7 +305,8 @@ def test_a_part_that_no_server_sent_is_refused(sequence: int, giver: int, messag
         shard = next(n for n in range(8) if n not in store.tables[0].owned)
         header = Header(Op.ADOPT, count=1, step=1 << 32, sequence=sequence)
         with pytest.raises(RequestError, match=message):
-            check(store, header, shard.to_bytes(4, "little") + giver.to_bytes(4, "little"))
+            body = shard.to_bytes(4, "little") + giver.to_bytes(4, "little")
+            make_record(header, body).check(store)
 
 
 def test_every_order_may_be_given_twice() -> None:
@@ -321,7 +322,7 @@ def test_every_order_may_be_given_twice() -> None:
             Op.ADOPT, {"shard": 0, "version": version, "own": True, "step": 0}, table=0
         )
         late = Header(Op.ADOPT, part=0, count=1, step=version)
-        servers.servers[1].engine.write(late, bytes(8) + b"other")
+        servers.servers[1].engine.write(make_record(late, bytes(8) + b"other"))
         assert ps.digest() == before and is_at_rest(servers)
 
 
@@ -331,7 +332,7 @@ def test_only_what_is_here_as_a_whole_is_owned_and_only_what_is_frozen_is_given(
         declare(ps)
         give = b'{"shard": 0, "to": 1, "version": 5}'
         with pytest.raises(RequestError, match="not frozen"):
-            servers.servers[0].engine.write(Header(Op.MOVE), give)
+            servers.servers[0].engine.write(make_record(Header(Op.MOVE), give))
         with pytest.raises(RequestError, match="cannot move from server 0 to 7") as refused:
             orders.peers[0].ask(Op.CONTROL, {"do": "move", "table": "words", "shard": 0, "to": 7})
         assert refused.value.hint == "the others are 1"

@@ -276,8 +276,8 @@ def test_every_difference_of_specs_is_told_at_once(tmp_path: Path) -> None:
     texts = [problem.message for problem in caught.value.problems]
     assert [text.split(",")[0] for text in texts] == [
         "table 'wide': dim is 4",
-        "table 'wide': initial.seed is 3",
         "table 'wide': optimizer.name is 'adam'",
+        "table 'wide': initial.seed is 3",
     ]
     with pytest.raises(UsageError, match="has no table 'nope'"):
         checkpoint.spec("nope")

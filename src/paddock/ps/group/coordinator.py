@@ -6,7 +6,6 @@ the machine has a reply for it; a new question of the same trainer replaces the 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -41,8 +40,8 @@ from paddock.ps.group.messages import (
 )
 from paddock.ps.group.state import GroupState, carry_out
 from paddock.ps.group.waits import STUCK
-from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
+from paddock.ps.server.records import INCARNATIONS_MAX
 from paddock.ps.strategies import CLOCKED
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
@@ -102,15 +101,14 @@ class GroupCoordinator:
         store, nonce, above = self.engine.store, terms.get("life"), terms.get("above", 0)
         newest, known = store.incarnations.get(trainer, (0, ""))
         is_right = isinstance(nonce, str) and nonce and isinstance(above, int)
-        if not is_right or above > newest + checks.INCARNATIONS_MAX:
+        if not is_right or above > newest + INCARNATIONS_MAX:
             raise RequestError(
                 "usage", f"session nonce {nonce!r} of trainer {trainer}, above {above!r}"
             )
         if known == nonce and newest > above:
             return newest
         incarnation: int = max(newest, above) + 1
-        header = Header(Op.FENCE, trainer=trainer, incarnation=incarnation)
-        self.engine.write(header, json.dumps({"life": nonce}).encode())
+        self.engine.record(Op.FENCE, {"life": nonce}, trainer=trainer, incarnation=incarnation)
         return incarnation
 
     def check_number(self, trainer: int, incarnation: int) -> None:

@@ -47,8 +47,7 @@ from paddock.ps.replication.state import (
     StoreRecord,
     Truncate,
 )
-from paddock.ps.server import checks
-from paddock.ps.server.bodies import json_part
+from paddock.ps.server.records import make_record
 from paddock.ps.server.recovery import Snapshots, fill
 from paddock.ps.storage.files import (
     DamageError,
@@ -278,13 +277,14 @@ class Follower:
     def _store(self, message: Append, header: Header, body: memoryview) -> list[Message]:
         """Log and apply one record; what to tell then."""
         engine, pair, store = self.engine, self.pair, self.engine.store
+        record = make_record(header, body)
         if header.op == Op.LOAD:
-            checks.check_load(store, json_part(body))  # Its files may not be on this machine.
+            record.check(store)  # Its files may not be on this machine.
         is_stored = False
         try:
-            with engine.holding(header):
+            with engine.holding(record):
                 try:
-                    checks.reserve(store, header, body)
+                    record.reserve(store)
                 except RequestError as error:  # The primary goes on without it.
                     pair.fail(f"record {message.position} has no room: {error.message}")
                     raise
@@ -293,12 +293,13 @@ class Follower:
                         after, actions = pair.member.stored(message)
                         is_stored = any(isinstance(one, StoreRecord) for one in actions)
                         if is_stored:
-                            lsn = engine.append(header, body)
+                            lsn = engine.append(record)
                             assert lsn == message.position + 1, (lsn, message.position)
                         pair.become(after)
-                    lr = store.apply_meta(lsn, header, body).lr if is_stored else 0.0
+                    if is_stored:
+                        store.apply_meta(lsn, record)
                 if is_stored:
-                    store.apply(lsn, header, body, lr)
+                    store.apply(lsn, record)
                     if header.op == Op.LOAD:
                         self.snapshots.ask()  # Until then its next start needs the checkpoint.
         except PaddockError as error:

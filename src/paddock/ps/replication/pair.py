@@ -41,6 +41,7 @@ from paddock.ps.replication.state import (
 )
 from paddock.ps.replication.witness import boot_seconds, request_body
 from paddock.ps.server.options import ServerOptions
+from paddock.ps.server.records import TermRecord
 from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
@@ -262,11 +263,11 @@ class Pair:
     def _begin(self, member: ReplicaState, epoch: int) -> ReplicaState:
         """REPLICA -> PRIMARY: the record that begins the epoch. Both locks are held."""
         body = json.dumps({"epoch": epoch, "server": member.server}).encode()
-        header = Header(Op.TERM, stamp=self.engine.clock())
-        lsn = self.engine.append(header, body)
+        record = TermRecord(Header(Op.TERM, stamp=self.engine.clock()), body)
+        lsn = self.engine.append(record)
         assert lsn == member.end + 1, (lsn, member.end)
         store = self.engine.store
-        store.apply_meta(lsn, header, body)
+        store.apply_meta(lsn, record)
         if store.group is not None:
             store.group.forget()  # What trainers said to another one is unknown here.
         return member.appended(now=self.clock())[0]

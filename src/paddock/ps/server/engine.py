@@ -17,19 +17,17 @@ from typing import Any, Literal, NamedTuple
 from paddock.errors import PaddockError
 from paddock.ps.group.messages import Output
 from paddock.ps.replication.replication import NotReplicated, Replication
-from paddock.ps.server import checks
-from paddock.ps.server.bodies import Body
+from paddock.ps.server.log_record import LogRecord
+from paddock.ps.server.records import make_record
 from paddock.ps.server.store import Store
 from paddock.ps.storage.log import RecordLog
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import FrameFlag, Header, Op
+from paddock.ps.wire.frames import Buffer, FrameFlag, Header, Op
 from paddock.ps.wire.windows import SequenceStatus
 
 Ack = Literal["memory", "log", "disk", "replica"]
 REPEATED = int(FrameFlag.REPEATED)
-# While one of them is carried out, the next one of its table may be checked and logged.
-OVERLAPPING = (Op.PUSH, Op.PUSH_DENSE)
 
 
 class WriteResult(NamedTuple):
@@ -37,16 +35,6 @@ class WriteResult(NamedTuple):
 
     flags: int
     answer: dict[str, Any] | None
-    outputs: list[Output]
-
-
-class Logged(NamedTuple):
-    """A record that is to be carried out. lr: of an update by it."""
-
-    lsn: int
-    header: Header
-    body: Body
-    lr: float
     outputs: list[Output]
 
 
@@ -69,26 +57,31 @@ class Engine:
         self.order = threading.Lock()
         self.broken = ""  # why the server must end
 
-    def write(self, header: Header, body: Body) -> WriteResult:
-        """Carry out a frame once. Raises RequestError when it is not: then nothing has changed."""
+    def write(self, record: LogRecord) -> WriteResult:
+        """Carry out a record once. Raises RequestError when it is not: then nothing has changed."""
         self.check_whole()
-        header = header._replace(stamp=self.clock())
+        record.header = record.header._replace(stamp=self.clock())
         epoch = self.replication.may_write()
-        locks = self.store.locks(header)
+        locks = record.locks(self.store)
         with ExitStack() as rows, ExitStack() as writes:
             for lock in locks:
                 writes.enter_context(lock.writes)
             try:
-                written = self._log(header, body, epoch)
+                logged = self._log(record, epoch, has_locks=bool(locks))
             except PaddockError:
                 self.replication.may_write()  # The judgement of one that was primary is none.
                 raise
-            if not isinstance(written, WriteResult):
+            if isinstance(logged, WriteResult):
+                written = logged
+            else:
                 for lock in locks:
                     rows.enter_context(lock.rows)
-                if header.op in OVERLAPPING:
+                if record.overlapping:
                     writes.close()
-                written = self._apply(*written)
+                self.check_whole()  # Behind a record that could not be.
+                lsn, outputs = logged
+                with self._carrying_out(record):
+                    written = WriteResult(0, self.store.apply(lsn, record), outputs)
         # A repeat waits too: what it repeats may not be safe yet.
         self._wait_acked(self.lsn, epoch)
         return written
@@ -100,59 +93,54 @@ class Engine:
             raise ConnectionClosed(self.broken)
 
     @contextmanager
-    def holding(self, header: Header) -> Iterator[None]:
+    def holding(self, record: LogRecord) -> Iterator[None]:
         """With the locks of the tables that a record concerns."""
         with ExitStack() as held:
-            for lock in self.store.locks(header):
+            for lock in record.locks(self.store):
                 held.enter_context(lock)
             yield
 
-    def _log(self, header: Header, body: Body, epoch: int) -> WriteResult | Logged:
-        """A frame that was carried out before gets its acknowledgement; any other is logged now.
+    def _log(
+        self, record: LogRecord, epoch: int, *, has_locks: bool
+    ) -> WriteResult | tuple[int, list[Output]]:
+        """A record that was carried out before gets its acknowledgement; any other is logged now.
 
-        Nobody else writes to its tables.
+        Nobody else writes to its tables. What needs no table's lock (a skipped number, a new
+        incarnation, a table with this name) may come between the check and the log.
         """
+        store, header = self.store, record.header
         if header.sequence and self._is_repeat(header):
             return WriteResult(REPEATED, None, [])
-        checks.check(self.store, header, body)
+        record.check(store)
         with self.order:
             if self.replication.may_write() != epoch:
                 raise RequestError("not-primary", "another server was the primary meanwhile")
-            # What takes no table's lock (a skipped number, a new incarnation, a table with this
-            # name) may have come between.
             if header.sequence and self._is_repeat(header):
                 return WriteResult(REPEATED, None, [])
-            if header.op == Op.CREATE:
-                checks.check(self.store, header, body)
-            if not header.sequence and self.store.is_done(header, body):
-                return WriteResult(REPEATED, self.store.answer(header, body), [])
-            lsn = self.append(header, body)
-            with self._logged(header):
+            if not has_locks:
+                record.check(store)
+            if record.is_done(store):
+                return WriteResult(REPEATED, record.answer(store), [])
+            lsn = self.append(record)
+            with self._carrying_out(record):
                 self.replication.appended()
-                lr, outputs = self.store.apply_meta(lsn, header, body)
-        return Logged(lsn, header, body, lr, outputs)
-
-    def _apply(
-        self, lsn: int, header: Header, body: Body, lr: float, outputs: list[Output]
-    ) -> WriteResult:
-        self.check_whole()  # Behind a record that could not be.
-        with self._logged(header):
-            return WriteResult(0, self.store.apply(lsn, header, body, lr), outputs)
+                return lsn, store.apply_meta(lsn, record)
 
     @contextmanager
-    def _logged(self, header: Header) -> Iterator[None]:
+    def _carrying_out(self, record: LogRecord) -> Iterator[None]:
         """A logged record must be carried out. When it is not, nobody is told no, for the next
         start does it; no other may be, and the server ends (main.py)."""
         try:
             yield
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
-            self.broken = f"record {self.lsn} (op {header.op}) could not be carried out: {what}"
+            op = record.header.op
+            self.broken = f"record {self.lsn} (op {op}) could not be carried out: {what}"
             raise ConnectionClosed(self.broken) from error
 
-    def record(self, op: Op, data: dict[str, Any], *, step: int = 0) -> WriteResult:
-        """Write a record that this server makes itself."""
-        return self.write(Header(op, step=step), json.dumps(data).encode())
+    def record(self, op: Op, data: dict[str, Any], **fields: int) -> WriteResult:
+        """Write a record that this server makes itself. fields: of its header."""
+        return self.write(make_record(Header(op, **fields), json.dumps(data).encode()))
 
     def _is_repeat(self, header: Header) -> bool:
         newest = self.store.windows.incarnation_of(header.trainer)
@@ -172,13 +160,13 @@ class Engine:
             hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
         )
 
-    def append(self, header: Header, body: Body) -> int:
+    def append(self, record: LogRecord) -> int:
         """The lsn of a record, now in the log; `order` is held. Raises RequestError."""
         if self.log is None:
             self.lsn += 1
             return self.lsn
         try:
-            self.lsn = self.log.append(header, body)
+            self.lsn = self.log.append(record.header, record.body)
         except PaddockError as error:
             raise RequestError("disk", error.message, hint=error.hint) from error
         return self.lsn
@@ -197,11 +185,12 @@ class Engine:
             self.log.wait_durable(lsn)
         self._wait_acked(lsn, epoch)
 
-    def refill(self, lsn: int, header: Header, body: Body) -> None:
+    def refill(self, lsn: int, header: Header, body: Buffer) -> None:
         """Apply a record that is in a log already; nobody else uses the store."""
         self.lsn = lsn
-        lr, _ = self.store.apply_meta(lsn, header, body)
-        self.store.apply(lsn, header, body, lr)
+        record = make_record(header, body)
+        self.store.apply_meta(lsn, record)
+        self.store.apply(lsn, record)
 
     def newest_lsn(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""

@@ -21,20 +21,19 @@ from paddock.ps.endpoint import join_endpoint
 from paddock.ps.group.coordinator import TICK_SECONDS, GroupCoordinator
 from paddock.ps.group.messages import GroupRules
 from paddock.ps.replication.witness import Witness
-from paddock.ps.server import checks
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import ServerOptions
 from paddock.ps.server.recovery import Snapshots
 from paddock.ps.server.services import NO_SERVICES, HostedService, Services
 from paddock.ps.server.session import Session, SmallPullPoller
-from paddock.ps.server.snapshot_view import Save, no_snapshot_view
+from paddock.ps.server.snapshot_view import Save, check_load, check_save, no_snapshot_view
 from paddock.ps.server.tables import ServerSparseTable
 from paddock.ps.shards.migrator import MOVES, ShardMigrator
 from paddock.ps.spec import to_json
 from paddock.ps.storage.spool import Spool
 from paddock.ps.stream import ConnectionClosed, enlarge, keep_alive, os_reason
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.frames import Op
 from paddock.ps.wire.handshake import Hello, Welcome, proof_of
 
 if TYPE_CHECKING:
@@ -261,7 +260,7 @@ class Server:
             self.say(f"trainer {trainer} is lost: no connection for {seconds:g} s")
             incarnation, _ = self.store.incarnations[trainer]
             try:
-                self.engine.write(Header(Op.CLOSE, trainer=trainer, incarnation=incarnation), b"{}")
+                self.engine.record(Op.CLOSE, {}, trainer=trainer, incarnation=incarnation)
             except PaddockError as error:  # Asked again at the next look.
                 self.say_once(error.message)
 
@@ -424,12 +423,11 @@ class Server:
         if what == "save":
             return self._write_save(order)
         if what == "check save":
-            return checks.check_save(self.store, order, self.spool)
+            return check_save(order, self.spool, self.store.server)
         if what == "check load":
             # A replica reads the checkpoint, too: in a pair both must see it.
-            return checks.check_ordered(
-                self.store, order, None if self.replication.is_replicated else self.spool
-            )
+            is_replicated = self.replication.is_replicated
+            return check_load(self.store, order, None if is_replicated else self.spool)
         if what == "forget":
             self.spool.forget(order.get("files"))
             return {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from paddock.ps.server.snapshot_view import JOB, LOADED
 from paddock.ps.strategies import CLOCKED
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Header, Op
+from paddock.ps.wire.frames import Op
 from paddock.ps.wire.handshake import Hello
 
 if TYPE_CHECKING:
@@ -177,8 +177,8 @@ class _ServiceContext:
             return False
         newest, nonce = server.store.incarnations.get(trainer, (0, ""))
         if not is_clocked and nonce != RETIRED and trainer not in server.store.closed:
-            header = Header(Op.FENCE, trainer=trainer, incarnation=newest + 1)
-            server.engine.write(header, b'{"life": "%s"}' % RETIRED.encode())
+            began = {"life": RETIRED}
+            server.engine.record(Op.FENCE, began, trainer=trainer, incarnation=newest + 1)
         return True
 
     def _is_missed(self, trainer: int) -> bool:

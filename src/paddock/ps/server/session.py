@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paddock.errors import PaddockError
-from paddock.ps.server.bodies import json_part
-from paddock.ps.server.engine import OVERLAPPING
+from paddock.ps.server.log_record import json_part
+from paddock.ps.server.records import FROM_CLIENTS, make_record
 from paddock.ps.shards import records
 from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, FrameStream, ReadTimeout, raw
 from paddock.ps.table.sharding import shard_of
@@ -49,13 +49,6 @@ from paddock.ps.wire.values import to_body
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
-# Records that a client may ask for. The others are made by the server itself.
-FROM_CLIENTS = frozenset(
-    (
-        *(Op.CREATE, Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.COMMIT, Op.SHRINK, Op.RATE),
-        *(Op.COMMIT_OFFSET, Op.ADOPT, Op.LOAD, Op.SKIP, Op.FENCE, Op.CLOSE),
-    )
-)
 ERROR = int(FrameFlag.ANSWER | FrameFlag.ERROR | FrameFlag.LAST)
 # Who has not said who it is gets no more time, for TLS, greeting and proof together...
 GREETING_SECONDS = 10.0
@@ -275,16 +268,11 @@ class Session:
             self.server.check_admin(self.hello)
         else:
             self._check_who(header)
-        if header.op == Op.COMMIT and self.server.coordinator is not None:
-            raise RequestError("usage", "the coordinator decides when a step is complete")
-        if header.op == Op.FENCE and self.server.coordinator is not None:
-            self.server.coordinator.check_number(header.trainer, header.incarnation)
-        written = self.server.engine.write(header, body)
-        self.pushes += header.op in OVERLAPPING
-        if header.op == Op.ADOPT and header.flags & FrameFlag.LAST:
-            self.server.engine.make_durable()  # The giver goes on as if it could not be lost.
-        if header.op == Op.LOAD and self.server.snapshots is not None:
-            self.server.snapshots.take_instead(json_part(body)["directory"])
+        record = make_record(header, body)
+        record.check_sender(self.server)
+        written = self.server.engine.write(record)
+        self.pushes += record.overlapping
+        record.after_write(self.server)
         self._say(header, written.answer, written.flags)
 
     def _pull(self, header: Header, body: memoryview) -> None:

@@ -1,36 +1,45 @@
 """A server's state at one record, written while trainers go on: a snapshot, or a checkpoint's part.
 
 Taking a cut stops writes for a moment: dense tables are copied. Of a sparse one, rows are put aside
-when they first change, until their shard is written (SparseTable.begin_cut). And the way back.
+when they first change, until their shard is written (SparseTable.begin_cut).
+
+And the way back: the record that loads a checkpoint. An order to save or load one is {"directory",
+"name"} with, to load, "checksum".
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from paddock.ps.optimizers.schedules import Rates
-from paddock.ps.server.checks import is_apart, open_ordered
+from paddock.ps.server.log_record import LogRecord
 from paddock.ps.server.tables import ServerSparseTable
+from paddock.ps.shards.records import check_at_rest
 from paddock.ps.spec import READY, DenseSpec
-from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
-from paddock.ps.storage.saving import write_part
+from paddock.ps.storage.checkpoint import Checkpoint, check_specs, open_checkpoint
+from paddock.ps.storage.saving import see_checkpoint, write_part
+from paddock.ps.storage.spool import SAVE
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.offsets import TrainerOffsets
 
 if TYPE_CHECKING:
     from paddock.ps.server.engine import Engine
+    from paddock.ps.server.serve import Server
     from paddock.ps.server.store import Store
+    from paddock.ps.server.tables import TableLock
     from paddock.ps.spec import TableSpec
     from paddock.ps.storage.arrays import Arrays
     from paddock.ps.storage.spool import Spool
 
 # A cut that nobody has begun to write for so long is given up.
 CUT_SECONDS = 60.0
-# The note that says which checkpoint was loaded last; others have a service's name before a "/".
+# The key that says which checkpoint was loaded last; others have a service's name before a "/".
 LOADED = "loaded"
 # The service whose keys are in no checkpoint, and stay when one is loaded.
 JOB = "job"
@@ -141,37 +150,161 @@ def no_snapshot_view() -> RequestError:
     )
 
 
-def _saved(notes: dict[str, Any]) -> dict[str, Any]:
+def _saved(kv: dict[str, Any]) -> dict[str, Any]:
     """The keys and values that a checkpoint has."""
-    return {key: value for key, value in notes.items() if not key.startswith(JOB + "/")}
+    return {key: value for key, value in kv.items() if not key.startswith(JOB + "/")}
 
 
-# ---------------------------------------------------------------------------------- the way back
+# --------------------------------------------------------------------------------------- orders
 
 
-def begin_from(store: Store, order: dict[str, Any]) -> None:
-    """How many steps the tables of a checkpoint have behind them, and the trainers' data."""
-    checkpoint = open_ordered(order)
-    saved = [state.get("steps", {}) for state in checkpoint.states]
-    set_rates = [state.get("rates", {}) for state in checkpoint.states]
-    for spec in checkpoint.specs:
-        held = store.by_name[spec.name]
-        # A server that has no shard of a table has no steps.
-        held.step = max((of[spec.name][0] for of in saved if spec.name in of), default=0)
-        held.base = held.step - store.committed  # Sync goes on counting from there.
-        rates = [of[spec.name] for of in set_rates if spec.name in of]
-        if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
-            held.rates = Rates(rates[0]["lr"] if rates else None)
-    # What was read since the save is read again.
-    parts = [state.get("marks", {}) for state in checkpoint.states]
-    marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}
-    if len(parts) == store.servers:
-        marks = parts[store.server]
-    store.offsets = TrainerOffsets.from_marks(marks, is_sync=store.is_sync)
-    if store.server == 0:  # Where services are; theirs is the cut taken first.
-        stay = {key: store.kv[key] for key in store.kv if key.startswith((JOB + "/", READY_KEY))}
-        store.kv = {**_ready(checkpoint), **checkpoint.states[0].get("notes", {}), **stay}
-        store.kv[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
+def check_save(order: dict[str, Any], spool: Spool, server: int) -> dict[str, Any]:
+    """{"sees"}: this server can write its part of a checkpoint there; else to its spool.
+
+    Raises RequestError or PaddockError.
+    """
+    _check_texts(order, "directory", "name")
+    if is_apart(order):
+        spool.begin_save(order["name"])
+        spool.forget(SAVE)
+        return {"sees": False}
+    see_checkpoint(order["directory"], order["name"], server)
+    return {"sees": True}
+
+
+def is_apart(order: dict[str, Any]) -> bool:
+    """True when a save is fetched by a client whose directory this server does not see."""
+    parent = os.path.join(order["directory"], order["name"] + ".tmp")
+    return bool(order.get("fetch")) and not os.path.isdir(parent)
+
+
+def check_load(store: Store, order: dict[str, Any], spool: Spool | None) -> dict[str, Any]:
+    """As LoadRecord's check; or {"into"}, where the files may be sent that are not to be seen here.
+
+    Raises RequestError, UsageError or DamageError.
+    """
+    _check_texts(order, "directory", "name", "checksum")
+    is_here = os.path.isdir(os.path.join(order["directory"], order["name"]))
+    if spool is not None and order.get("send") and not is_here:
+        return {"into": str(spool.begin_load(order["checksum"]))}
+    _check_checkpoint(store, _open_ordered(order))
+    return {}
+
+
+def _check_texts(order: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if not isinstance(order.get(name), str):
+            raise RequestError("usage", f"a checkpoint's {name} is {order.get(name)!r}")
+
+
+def _open_ordered(order: dict[str, Any]) -> Checkpoint:
+    """The checkpoint that an order names. Raises RequestError, UsageError or DamageError."""
+    _check_texts(order, "directory", "name", "checksum")
+    checkpoint = open_checkpoint(order["directory"], name=order["name"])
+    if checkpoint.checksum != order["checksum"]:
+        raise RequestError(
+            "value",
+            f"checkpoint {checkpoint.path} is not the one that was asked for",
+            hint="was it written anew meanwhile? load again",
+        )
+    return checkpoint
+
+
+def _check_checkpoint(store: Store, checkpoint: Checkpoint) -> None:
+    """Raises RequestError, UsageError or DamageError when it cannot be loaded here."""
+    missing = [spec.name for spec in checkpoint.specs if spec.name not in store.by_name]
+    if missing:
+        # Made before, so that their locks are held: a snapshot must not fall in between.
+        raise RequestError(
+            "usage",
+            f"server {store.server} has no table {missing[0]!r}, which the checkpoint has",
+            hint="create the checkpoint's tables on every server, then load",
+        )
+    for held in store.tables:
+        check_at_rest(held)
+    owned = {spec.name: store.by_name[spec.name].owned for spec in checkpoint.specs}
+    checkpoint.verify(owned)
+    check_specs(checkpoint, [held.spec for held in store.tables])
+    _check_room_for(store, checkpoint)
+    if any(held.contributions.nbytes for held in store.tables):
+        raise RequestError(
+            "usage",
+            "a checkpoint cannot be loaded in the middle of a step",
+            hint="load before the first push of a step, from one trainer, then barrier()",
+        )
+
+
+def _check_room_for(store: Store, checkpoint: Checkpoint) -> None:
+    """A checkpoint that the memory limit does not allow is refused before it is read."""
+    if not store.memory_limit_bytes:
+        return
+    saved = {spec.name for spec in checkpoint.specs}
+    needed = 0
+    for held in store.tables:
+        name = held.spec.name
+        if isinstance(held, ServerSparseTable) and name in saved:
+            rows = sum(len(checkpoint.keys(name, shard)) for shard in held.owned)
+            needed += rows * held.table.row_bytes
+        else:
+            needed += held.table.nbytes
+    if needed > store.memory_limit_bytes:
+        what = f"with its share of {checkpoint.path} it would hold {needed}"
+        raise store.is_full(what, "or add servers")
+
+
+class LoadRecord(LogRecord):
+    """LOAD: the server takes over its share of a checkpoint."""
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint. Raises RequestError, UsageError or DamageError."""
+        return _open_ordered(self.data)
+
+    def locks(self, store: Store) -> list[TableLock]:
+        return [held.lock for held in store.tables]
+
+    def check(self, store: Store) -> None:
+        _check_checkpoint(store, self.checkpoint)
+
+    def apply_meta(self, store: Store, lsn: int) -> None:
+        """Applies how many steps the tables have behind them, and the trainers' data."""
+        checkpoint = self.checkpoint
+        saved = [state.get("steps", {}) for state in checkpoint.states]
+        set_rates = [state.get("rates", {}) for state in checkpoint.states]
+        for spec in checkpoint.specs:
+            held = store.by_name[spec.name]
+            # A server that has no shard of a table has no steps.
+            held.step = max((of[spec.name][0] for of in saved if spec.name in of), default=0)
+            held.base = held.step - store.committed  # Sync goes on counting from there.
+            rates = [of[spec.name] for of in set_rates if spec.name in of]
+            if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
+                held.rates = Rates(rates[0]["lr"] if rates else None)
+        # What was read since the save is read again.
+        parts = [state.get("marks", {}) for state in checkpoint.states]
+        marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}
+        if len(parts) == store.servers:
+            marks = parts[store.server]
+        store.offsets = TrainerOffsets.from_marks(marks, is_sync=store.is_sync)
+        if store.server == 0:  # Where services are; theirs is the cut taken first.
+            kept = (JOB + "/", READY_KEY)
+            stay = {key: value for key, value in store.kv.items() if key.startswith(kept)}
+            store.kv = {**_ready(checkpoint), **checkpoint.states[0].get("notes", {}), **stay}
+            store.kv[LOADED] = f"{checkpoint.name} {checkpoint.checksum}"
+
+    def apply(self, store: Store, lsn: int) -> None:
+        names = {spec.name for spec in self.checkpoint.specs}
+        for held in store.tables:
+            for shard in held.owned if held.spec.name in names else ():
+                state = self.checkpoint.read(held.spec.name, shard)
+                if isinstance(held, ServerSparseTable):
+                    # To deltas and replicas every row changes now, and some are gone.
+                    state["version"] = np.full(len(state["keys"]), lsn, np.int64)
+                    state["rewritten"] = np.array([lsn], np.int64)
+                held.table.load_shard(shard, state)
+
+    def after_write(self, server: Server) -> None:
+        if server.snapshots is not None:
+            server.snapshots.take_instead(self.data["directory"])
 
 
 def _ready(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -188,18 +321,3 @@ def _ready(checkpoint: Checkpoint) -> dict[str, Any]:
         if (name.endswith(".ready") or name == "rec.rows")
         and checkpoint.read(name, 0)["values"][0, 0]
     }
-
-
-def load(store: Store, lsn: int, order: dict[str, Any]) -> None:
-    """Take over this server's share of a checkpoint."""
-    checkpoint = open_ordered(order)
-    for held in store.tables:
-        if not any(spec.name == held.spec.name for spec in checkpoint.specs):
-            continue
-        for shard in held.owned:
-            state = checkpoint.read(held.spec.name, shard)
-            if isinstance(held, ServerSparseTable):
-                # To deltas and replicas every row changes now, and some are gone.
-                state["version"] = np.full(len(state["keys"]), lsn, np.int64)
-                state["rewritten"] = np.array([lsn], np.int64)
-            held.table.load_shard(shard, state)

@@ -1,6 +1,6 @@
 """The state of one server: tables, identities, steps. A fold over records.
 
-checks.py refuses a frame before it is logged. ``apply_meta`` and ``apply`` carry out a logged
+A record's class (records.py) says what it changes. ``apply_meta`` and ``apply`` carry out a logged
 record and cannot fail: ``apply_meta`` what belongs to the server as a whole, in the order of the
 log; ``apply`` what belongs to tables, with their locks held. Recovery and replicas call the same
 two. Nothing here reads a clock or draws a random number.
@@ -9,50 +9,31 @@ two. Nothing here reads a clock or draws a random number.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paddock.ps.group.messages import RECORDS, GroupRules, Output, record_from_json
+from paddock.ps.group.messages import GroupRules
 from paddock.ps.group.state import GroupState
-from paddock.ps.optimizers.schedules import Rates, learning_rate
+from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.server.bodies import (
-    CONTRIBUTION,
-    DELTA,
-    LAST,
-    Body,
-    dense_part,
-    json_part,
-    sparse_part,
-)
-from paddock.ps.server.snapshot_view import begin_from, load
-from paddock.ps.server.tables import ServerDenseTable, ServerSparseTable, ServerTable, TableLock
+from paddock.ps.server.tables import ServerDenseTable, ServerSparseTable, ServerTable
 from paddock.ps.shards import records
 from paddock.ps.shards.ownership import ShardOwnership
-from paddock.ps.spec import SparseSpec, TableSpec, from_json
-from paddock.ps.table.contributions import (
-    DenseContributions,
-    DensePiece,
-    SparseContributions,
-)
+from paddock.ps.spec import SparseSpec, TableSpec
+from paddock.ps.table.contributions import DenseContributions, SparseContributions
 from paddock.ps.table.dense import DenseTable
+from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.offsets import TrainerOffsets
 from paddock.ps.wire.values import to_json, value_from
 from paddock.ps.wire.windows import Windows
 
-OF_ONE_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT, Op.RATE)
-
-
-class MetaResult(NamedTuple):
-    """lr: of an update by the record. outputs: what the coordinator says to it."""
-
-    lr: float
-    outputs: list[Output]
+if TYPE_CHECKING:
+    from paddock.ps.group.messages import Output
+    from paddock.ps.server.log_record import LogRecord
 
 
 class Store:
@@ -138,6 +119,24 @@ class Store:
                 self._left = self.memory_limit_bytes - self.nbytes - needed
         return self._left >= 0 or not self.memory_limit_bytes
 
+    def is_full(self, what: str, hint: str) -> RequestError:
+        """The error when the memory limit is reached."""
+        limit = self.memory_limit_bytes or machine_bytes()
+        return RequestError(
+            "memory",
+            f"server {self.server} holds {self.nbytes} bytes, the limit is {limit}: {what}",
+            hint=f"raise --memory-limit, {hint}",
+        )
+
+    def gets_no_memory(self, what: str, error: MemoryError, hint: str = "") -> RequestError:
+        """The error when the system gives no memory."""
+        return RequestError(
+            "memory",
+            f"server {self.server} holds {self.nbytes} bytes and gets no memory for {what}: "
+            f"{error}",
+            hint=f"raise the limit on its memory (ulimit -v, overcommit), add servers{hint}",
+        )
+
     def describe(self, held: ServerTable) -> dict[str, Any]:
         """A table's facts, for people and programs."""
         facts: dict[str, Any] = {
@@ -172,132 +171,22 @@ class Store:
         """
         return {held.spec.name: held.table.digest() for held in self.tables}
 
-    # ------------------------------------------------------------------------------------ checks
-
-    def locks(self, header: Header) -> list[TableLock]:
-        """The locks under which the record is checked, logged and applied, in order."""
-        if header.op in OF_ONE_TABLE:
-            return [self.find(header.table).lock]
-        if header.op in (Op.COMMIT, Op.LOAD):
-            return [held.lock for held in self.tables]
-        return []
-
-    def is_done(self, header: Header, body: Body) -> bool:
-        """True when a record without an identity of its own has been applied already."""
-        if header.op == Op.CREATE:
-            return json_part(body).get("name") in self.by_name
-        if header.op == Op.SHRINK:
-            data = json_part(body)
-            return bool(self.rounds.get(f"{header.table}.{data['shard']}") == data.get("round", ""))
-        if header.op in (Op.MOVE, Op.ADOPT):
-            return records.is_done(self.find(header.table), header, body)
-        if header.op != Op.COMMIT:
-            return False
-        step = int(json_part(body)["step"])
-        return self.committed >= step
-
-    def answer(self, header: Header, body: Body) -> dict[str, Any] | None:
-        """The JSON answer to a record, the same for repeats."""
-        if header.op == Op.CREATE:
-            held = self.by_name[json_part(body)["name"]]
-            # Who owns a shard is told where it is not the one who did at the start.
-            owned = {"owned": list(held.owned)} if held.ownership.active else {}
-            return {"table": held.number, **owned}
-        if header.op == Op.SHRINK:
-            return {"dropped": self.dropped.get(f"{header.table}.{json_part(body)['shard']}", 0)}
-        return None
-
     # ----------------------------------------------------------------------------------- records
 
-    def apply_meta(self, lsn: int, header: Header, body: Body) -> MetaResult:
-        """Applies what a record changes of the server as a whole, in the order of the log."""
-        op = header.op
-        if op == Op.FENCE:
-            self.windows.fence(header.trainer, header.incarnation)
-            facts = json_part(body)
-            self.closed.discard(header.trainer)
-            self.states = self.states or list(facts.get("states") or ())
-            if header.incarnation >= self.incarnations.get(header.trainer, (0, ""))[0]:
-                self.incarnations[header.trainer] = header.incarnation, str(facts.get("life", ""))
-        if op == Op.CLOSE:
-            self.closed.add(header.trainer)
-            self.offsets.close(header.trainer)
-            if json_part(body).get("all"):
-                self.closed.clear()
-        if op == Op.SHRINK:
-            data = json_part(body)
-            self.rounds[f"{header.table}.{data['shard']}"] = data.get("round")
-        if op == Op.SKIP:
-            for held in self.tables:
-                held.ownership.skipped(header)
+    def apply_meta(self, lsn: int, record: LogRecord) -> list[Output]:
+        """Applies what a logged record changes of the server as a whole, in the order of the log;
+        what the coordinator has to say then."""
+        header = record.header
         if header.sequence:
             self.windows.mark_applied(header.trainer, header.incarnation, header.sequence)
-        if op in (Op.PUSH, Op.PUSH_DENSE) and not header.flags & CONTRIBUTION:
-            held = self.tables[header.table]
-            self.offsets.count(header.trainer, header.step)
-            before = held.step
-            held.step += bool(header.flags & LAST)
-            return MetaResult(learning_rate(held.spec.optimizer, before, held.rates.lr), [])
-        if op == Op.RATE:
-            held, lr = self.tables[header.table], float(json_part(body)["lr"])
-            if not header.flags & CONTRIBUTION:
-                held.rates.lr = lr
-            elif header.step > self.committed:
-                held.rates.note(header.step, (header.trainer, header.incarnation), lr)
-        if op == Op.LOAD:
-            begin_from(self, json_part(body))
-        if op == Op.COMMIT:
-            step, members = _of_commit(body)
-            self.committed = max(self.committed, step)
-            self.offsets.settle(step, [trainer for trainer, _ in members])
-            for held in self.tables:
-                held.step = held.base + step
-                held.rates.commit(step, members)
-        if op in RECORDS and self.group is not None:
-            return MetaResult(0, self.group.apply(record_from_json(op, json_part(body))))
-        if op == Op.RULES:
-            self.rules = GroupRules(**json_part(body))
-            self.group = GroupState(self.rules)
-            if self.is_sync:
-                marks = self.offsets.marks(None)
-                self.offsets = TrainerOffsets.from_marks(marks, is_sync=True)
-        elif op == Op.COMMIT_OFFSET:
-            self.offsets.note(header.trainer, header.step, json_part(body))
-        elif op == Op.KV:
-            self.kv.update(json_part(body)["set"])
-            self.kv = {key: value for key, value in self.kv.items() if value is not None}
-        elif op == Op.MOVE or (op == Op.ADOPT and not header.count):
-            self.offsets.lose_count()
-        elif op == Op.TERM:
-            self.history = (*self.history, (int(json_part(body)["epoch"]), lsn - 1))
-        elif op == Op.CREATE:
-            self.add_table(from_json(json_part(body)))
-        return MetaResult(0, [])
+        return record.apply_meta(self, lsn) or []
 
-    def apply(self, lsn: int, header: Header, body: Body, lr: float) -> dict[str, Any] | None:
-        """Carry out a record that was checked. Returns what a JSON answer says, if anything."""
-        op = header.op
-        if op not in (Op.PUSH, Op.PUSH_DENSE):
+    def apply(self, lsn: int, record: LogRecord) -> dict[str, Any] | None:
+        """Applies what a logged record changes of tables; the JSON answer to it."""
+        if not record.overlapping:
             self._left = 0  # Counted anew.
-        if op == Op.PUSH:
-            self._push(lsn, header, body, lr)
-        elif op == Op.PUSH_DENSE:
-            self._push_dense(header, body, lr)
-        elif op == Op.SET:
-            held = self.sparse(header.table)
-            part = sparse_part(header, body, held.spec.dim)
-            held.table.set(part.keys, part.rows, now=int(header.stamp), lsn=lsn)
-        elif op == Op.SET_DENSE:
-            self.dense(header.table).table.set(*dense_part(header, body))
-        elif op == Op.COMMIT:
-            self._commit(lsn, header, body)
-        elif op == Op.LOAD:
-            load(self, lsn, json_part(body))
-        elif op in (Op.MOVE, Op.ADOPT):
-            records.apply(self.find(header.table), lsn, header, body)
-        elif op == Op.SHRINK:
-            return self._shrink(lsn, header, body)
-        return self.answer(header, body)
+        record.apply(self, lsn)
+        return record.answer(self)
 
     def add_table(self, spec: TableSpec) -> ServerTable:
         """The table with this spec; made when it is not here."""
@@ -319,58 +208,6 @@ class Store:
         self.by_name[spec.name] = held
         self.tables.append(held)
         return held
-
-    def _push(self, lsn: int, header: Header, body: Body, lr: float) -> None:
-        held = self.sparse(header.table)
-        part = sparse_part(header, body, held.spec.dim)
-        if header.flags & CONTRIBUTION:
-            member = (header.trainer, header.incarnation)
-            held.contributions.add(header.step, member, header.part, part)
-            return
-        now = int(header.stamp)
-        if header.flags & DELTA:
-            held.table.add(part.keys, part.rows, now=now, lsn=lsn)
-            return
-        held.table.push(
-            part.keys, part.rows, lr=lr, now=now, lsn=lsn, shows=part.shows, clicks=part.clicks
-        )
-
-    def _push_dense(self, header: Header, body: Body, lr: float) -> None:
-        held = self.dense(header.table)
-        start, values = dense_part(header, body)
-        if header.flags & CONTRIBUTION:
-            member = (header.trainer, header.incarnation)
-            held.contributions.add(header.step, member, header.part, DensePiece(start, values))
-            return
-        if header.flags & DELTA:
-            held.table.add(start, values)
-        else:
-            held.table.push(start, values, lr=lr)
-
-    def _commit(self, lsn: int, header: Header, body: Body) -> None:
-        """Apply what the members contributed to a step; the same bits on any number of servers."""
-        step, members = _of_commit(body)
-        for held in self.tables:
-            lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
-            if isinstance(held, ServerSparseTable):
-                for one in held.contributions.merge(step, members, held.spec.merge):
-                    held.table.push(
-                        one.keys, one.rows, lr=lr, now=int(header.stamp), lsn=lsn, coin=step,
-                        shows=one.shows, clicks=one.clicks,
-                    )  # fmt: skip
-                continue
-            for run in held.contributions.merge(step, members, held.spec.merge):
-                held.table.push(run.start, run.grads, lr=lr)
-        for held in self.tables:
-            if held.ownership.leaving and not held.contributions.nbytes:
-                held.ownership.grant()
-
-    def _shrink(self, lsn: int, header: Header, body: Body) -> dict[str, Any]:
-        held = self.sparse(header.table)
-        shard = int(json_part(body)["shard"])
-        dropped = held.table.shrink(shard, now=int(header.stamp), lsn=lsn)
-        self.dropped[f"{header.table}.{shard}"] = dropped
-        return {"dropped": dropped}
 
     # ---------------------------------------------------------------------------------- recovery
 
@@ -443,9 +280,3 @@ class Store:
 def _of(held: ServerTable, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{held.number}."
     return {name[len(start) :]: a for name, a in arrays.items() if name.startswith(start)}
-
-
-def _of_commit(body: Body) -> tuple[int, list[tuple[int, int]]]:
-    """(step, members) of a COMMIT."""
-    data = json_part(body)
-    return int(data["step"]), [(int(t), int(incarnation)) for t, incarnation in data["members"]]

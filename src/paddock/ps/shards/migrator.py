@@ -6,7 +6,6 @@ leaves at a time.
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 import time
@@ -17,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from paddock.errors import PaddockError
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.connection import FrameConnection
+from paddock.ps.server.log_record import DELTA, LAST
 from paddock.ps.server.tables import ServerSparseTable, ServerTable
 from paddock.ps.shards.ownership import PART_BYTES, PHASES
-from paddock.ps.shards.records import DELTA, LAST
 from paddock.ps.spec import to_json
 from paddock.ps.storage.arrays import encode_arrays
 from paddock.ps.stream import ConnectionClosed
@@ -204,8 +203,7 @@ class ShardMigrator:
 
     def _move(self, one: Migration) -> None:
         order = {"shard": one.shard, "to": one.peer.index, "version": one.version}
-        header = Header(Op.MOVE, table=one.held.number)
-        self.server.engine.write(header, json.dumps(order).encode())
+        self.server.engine.record(Op.MOVE, order, table=one.held.number)
         # After a power cut this server must not own it again.
         self.server.engine.make_durable()
         with one.held.lock:
@@ -258,8 +256,7 @@ class ShardMigrator:
             told = peer.ask(Op.CONTROL, {"do": "fate", "to": self.server.store.server, **order})
         if told["fate"] != "coming":
             done = {**order, "own": told["fate"] == "given", "step": told["step"]}
-            header = Header(Op.ADOPT, table=held.number)
-            self.server.engine.write(header, json.dumps(done).encode())
+            self.server.engine.record(Op.ADOPT, done, table=held.number)
 
 
 # What is asked of it, by an admin and by the ShardMigrator of another server.

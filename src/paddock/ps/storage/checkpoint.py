@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.spec import TableSpec, from_json, to_json
+from paddock.ps.spec import TableSpec, differences, from_json
 from paddock.ps.storage import delta
 from paddock.ps.storage.arrays import Arrays, WrittenFile, open_arrays
 from paddock.ps.storage.files import DamageError, read_json
@@ -261,7 +261,7 @@ def check_specs(checkpoint: Checkpoint, wanted: Sequence[TableSpec]) -> None:
     Tables that only the job has begin anew; those that only the checkpoint has are created by
     it. Learning rate, schedule, limits and policies may differ: the job's are used.
     """
-    known = {one.name: to_json(one) for one in checkpoint.specs}
+    known = {one.name: one for one in checkpoint.specs}
     hint = "declare it as the checkpoint does, or give the new table another name"
     problems = [
         Problem(
@@ -271,22 +271,11 @@ def check_specs(checkpoint: Checkpoint, wanted: Sequence[TableSpec]) -> None:
         )
         for spec in wanted
         if spec.name in known
-        for field, mine, its in _differences(to_json(spec), known[spec.name])
+        for field, mine, its in differences(spec, known[spec.name])
+        if field in _FIXED_WITHIN or not field.startswith(_FREE)
     ]
     if problems:
         raise UsageError.of(problems)
-
-
-def _differences(
-    mine: dict[str, Any], its: dict[str, Any], prefix: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
-    for field in sorted({*mine, *its}):
-        name = prefix + field
-        a, b = mine.get(field), its.get(field)
-        if isinstance(a, dict) and isinstance(b, dict) and name != "optimizer.options":
-            yield from _differences(a, b, name + ".")
-        elif a != b and (name in _FIXED_WITHIN or not name.startswith(_FREE)):
-            yield name, a, b
 
 
 def objection_to_resume(checkpoint: Checkpoint, servers: int) -> str:

@@ -1,0 +1,156 @@
+"""A record is a frame that changes a server: what each class of records has, and bodies are read.
+
+records.py has the class of each op.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddock.ps.table.contributions import SparsePiece
+from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Buffer, FrameFlag, Header
+
+if TYPE_CHECKING:
+    from paddock.ps.group.messages import Output
+    from paddock.ps.server.serve import Server
+    from paddock.ps.server.store import Store
+    from paddock.ps.server.tables import ServerTable, TableLock
+
+DELTA, STATISTICS, CONTRIBUTION, LAST = (
+    int(FrameFlag.DELTA),
+    int(FrameFlag.STATISTICS),
+    int(FrameFlag.CONTRIBUTION),
+    int(FrameFlag.LAST),
+)
+
+
+class LogRecord:
+    """A record, from its check to its answer. The engine calls its methods in their order here.
+
+    Replicas and recovery call apply_meta and apply only: both depend on the store and the record
+    alone, and cannot fail.
+
+    numbered: a repeat is known by its trainer's sequence; the record is sent again under it.
+    from_clients: a client may ask for it; the others are made by a server.
+    overlapping: while it is applied, the next one of its table may be checked and logged.
+    """
+
+    numbered = False
+    from_clients = True
+    overlapping = False
+
+    def __init__(self, header: Header, body: Buffer) -> None:
+        self.header = header
+        self.body = body
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """The object in a JSON body. Raises RequestError."""
+        return json_part(self.body)
+
+    def check_sender(self, server: Server) -> None:
+        """Raises RequestError when a client may not ask this server for it."""
+
+    def locks(self, store: Store) -> list[TableLock]:
+        """The locks under which it is checked, logged and applied, in order. Raises
+        RequestError."""
+        return []
+
+    def check(self, store: Store) -> None:
+        """Raises RequestError when it cannot be applied. Changes nothing but the room for rows."""
+
+    def reserve(self, store: Store) -> None:
+        """Raises RequestError when a replica has no memory to apply it."""
+
+    def is_done(self, store: Store) -> bool:
+        """True when a record without a number has been applied already."""
+        return False
+
+    def apply_meta(self, store: Store, lsn: int) -> list[Output] | None:
+        """Applies what belongs to the server as a whole, in the order of the log; what the
+        coordinator has to say then, if anything."""
+        return None
+
+    def apply(self, store: Store, lsn: int) -> None:
+        """Applies what belongs to tables; the locks are held."""
+
+    def answer(self, store: Store) -> dict[str, Any] | None:
+        """The JSON answer, the same for repeats."""
+        return None
+
+    def after_write(self, server: Server) -> None:
+        """The last work before the client has its answer. Raises RequestError."""
+
+
+class TableRecord(LogRecord):
+    """A record of one table."""
+
+    def locks(self, store: Store) -> list[TableLock]:
+        return [store.find(self.header.table).lock]
+
+    def check_contribution(self, store: Store, held: ServerTable, size: int) -> None:
+        """Raises RequestError when a contribution of so many bytes cannot be held apart."""
+        if not self.header.flags & CONTRIBUTION:
+            return
+        left = 0
+        if not store.has_bytes(size):
+            left = max(1, store.memory_limit_bytes - store.nbytes + held.contributions.nbytes)
+        no = held.contributions.objection(self.header.step, size, left)
+        if no is not None:
+            raise no
+
+
+# ------------------------------------------------------------------------------------------ bodies
+
+
+def sparse_part(header: Header, body: Buffer, dim: int) -> SparsePiece:
+    """Keys int64[count], rows float32[count, dim], and statistics when the frame has them.
+
+    Views where the body can be written to.
+    """
+    count = header.count
+    wanted = count * (8 + 4 * dim) + (8 * count if header.flags & STATISTICS else 0)
+    if len(body) != wanted:
+        raise RequestError(
+            "value",
+            f"a frame of {count} rows of dim {dim} has {len(body)} bytes instead of {wanted}",
+            hint="do all trainers declare the table with the same dim?",
+        )
+    keys = np.frombuffer(body, np.int64, count)
+    floats = _writable(np.frombuffer(body, np.float32, offset=8 * count))
+    rows = floats[: count * dim].reshape(count, dim)
+    if not header.flags & STATISTICS:
+        return SparsePiece(keys, rows)
+    tail = floats[count * dim :]
+    return SparsePiece(keys, rows, tail[:count], tail[count:])
+
+
+def dense_part(header: Header, body: Buffer) -> tuple[int, NDArray[np.float32]]:
+    """(start, values) of a dense frame's body."""
+    if len(body) != 8 + 4 * header.count:
+        raise RequestError("value", f"a frame of {header.count} elements has {len(body)} bytes")
+    return int.from_bytes(body[:8], "little"), _writable(np.frombuffer(body, np.float32, offset=8))
+
+
+def _writable(array: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Optimizers use gradients as scratch; what comes from a log may be read-only."""
+    return array if array.flags.carray else np.require(array, np.float32, ["A", "C", "W"])
+
+
+def json_part(body: Buffer) -> dict[str, Any]:
+    """The object in a JSON body. Raises RequestError."""
+    try:
+        data = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise RequestError("usage", f"a frame's body is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise RequestError(
+            "usage", f"a frame's body is a JSON {type(data).__name__}, not an object"
+        )
+    return data
