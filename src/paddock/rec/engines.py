@@ -8,7 +8,7 @@ takes its place: its exit code is the exit code, Ctrl-C is its own. Their worker
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paddock.errors import Problem, UsageError
@@ -201,10 +201,3 @@ def as_name(text: str) -> str:
     """
     found = "".join(c if c.isascii() and c.isalnum() else "-" for c in text.lower())
     return found.strip("-")[:52].strip("-") or "paddlerec"
-
-
-def quoted(words: Sequence[str]) -> str:
-    """The words as one types them."""
-    import shlex
-
-    return shlex.join(words)

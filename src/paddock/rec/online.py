@@ -151,9 +151,9 @@ def _days(text: str, problems: list[Problem]) -> tuple[date, ...]:
     for one in re.sub(r"\s*\.\.\s*", "..", text).replace(",", " ").split():
         match = re.fullmatch(r"\{?(\d{8})(?:\+(\d+)|\.\.(\d{8}))?\}?", one)
         try:
-            first = _day(match[1]) if match else None
-            if match is None or first is None:
+            if match is None:
                 raise ValueError
+            first = _day(match[1])
             last = _day(match[3]) if match[3] else first + timedelta(int(match[2] or 0))
             if not first <= last <= first + timedelta(DAYS_MAX) or first < EPOCH:
                 raise ValueError

@@ -10,6 +10,7 @@ import importlib
 import io
 import json
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from paddock.rec.config.args import read_args
 from paddock.rec.config.folder import ResolveContext, find_config
 from paddock.rec.config.keys import HIDDEN, is_secret
 from paddock.rec.config.resolve import resolve_args
-from paddock.rec.engines import command, quoted, trains_here, worker_words
+from paddock.rec.engines import command, trains_here, worker_words
 from paddock.rec.preflight import preflight
 from paddock.rec.settings import EngineKind, Recipe
 
@@ -47,7 +48,7 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
             found = dry_run.document(recipe, words)
             sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
         else:
-            sys.stdout.write(dry_run.text(recipe, quoted(words)))
+            sys.stdout.write(dry_run.text(recipe, shlex.join(words)))
         return 0
     odd = [] if request.role == "WORKER" else preflight(recipe)
     for warning in (*recipe.warnings, *odd):

@@ -38,6 +38,16 @@ class ModelKind(Enum):
 
 
 @dataclass(frozen=True)
+class ModelFolder:
+    """A model's folder. source: the text of all of its Python, which says what it reads."""
+
+    contract: ModelKind
+    directory: str
+    file: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Reading:
     """A reading of data: where examples come from, and how they become batches.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from paddock.rec.config.args import read_args
 from paddock.rec.config.dry_run import text
 from paddock.rec.config.folder import find_config
 from paddock.rec.config.resolve import resolve_args
-from paddock.rec.engines import command, quoted
+from paddock.rec.engines import command
 from rec.config.conftest import DYGRAPH, Bench
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -58,7 +59,7 @@ def test_a_dry_run_shows_every_setting_and_its_source(
     world = replace(bench.world, cwd=str(bench.root / "case"))
     recipe = resolve_args(request, world)
     chosen = command(recipe, request, find_config(request.model, world), "python")
-    shown = text(recipe, quoted(chosen.words))
+    shown = text(recipe, shlex.join(chosen.words))
     assert "hush" not in shown
     # Columns are as wide as the directory's name is long.
     shown = re.sub("  +", "  ", shown.replace(str(bench.root), "ROOT"))

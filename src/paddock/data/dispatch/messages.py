@@ -1,5 +1,8 @@
 """Messages to the dispatcher (events), its replies, and the state that it keeps. Pure.
 
+A chunk lease is a chunk in a worker's hands, as a partition is a consumer's in Kafka. It ends when
+the worker says so or is gone, never by time, unlike a lease of a primary, a leader or Kubernetes.
+
 Leases, chunks that came back and chunks set aside are tuples: in JSON they are lists, and short.
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import math
 import os
@@ -24,6 +23,7 @@ from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Model, Net, Output
+from paddock.rec.readers.paddlerec import load_file
 from paddock.rec.readers.source import ChunkSource, make_source
 from paddock.rec.report import print_line
 from paddock.rec.settings import Reading, TrainingRun
@@ -47,7 +47,7 @@ class BundledLearner:
         self.client: Any = LocalTables() if client is None else client
         options = {"threads": run.strategy.threads, "device": device_of(run)}
         self.net: Net = framework_of(run).NET(self.client, rule_of(hyper), run.seed, **options)
-        self.model = model_class(run.model_file)(self.net, hyper)
+        self.model: Any = model_class(run.model_file)(self.net, hyper)
         self.unread = hyper.unread
         self.trainer = self.net.trainer()
         self._following: Batch | None = None
@@ -68,20 +68,15 @@ class BundledLearner:
         Not in sync, where the next batch has the rows as this one leaves them; nor in geo, which
         has them here; nor for fields whose look-up has several tables, one request being ahead.
         """
-        self._following = batch
-
-    def _ask_ahead(self) -> None:
-        batch, self._following = self._following, None
-        wants = getattr(self.model, "wants", None)
-        if batch is None or wants is None or not self._asks_ahead:
-            return
-        for table, ids in list(wants(batch))[:1]:
-            self.client.prefetch(table.spec.name, table.ids(ids))
+        self._following = batch if self._asks_ahead and hasattr(self.model, "wants") else None
 
     def train(self, batch: Batch) -> Mapping[str, float]:
         """Forward, backward, update. Raises PaddockError for a loss that is no number."""
         output = self.model.forward(batch)
-        self._ask_ahead()
+        if (following := self._following) is not None:
+            self._following = None
+            for table, ids in list(self.model.wants(following))[:1]:
+                self.client.prefetch(table.spec.name, table.ids(ids))
         if output.loss is None:
             raise UsageError("a batch without labels cannot train", hint="the reader's label slot")
         loss = float(output.loss.detach())
@@ -206,11 +201,7 @@ def model_class(path: str) -> Callable[[Net, Hyper], Model]:
     """The class Model of a model.py. Raises UsageError when it is not there."""
     if not os.path.isfile(path):
         raise UsageError(f"there is no {path}", hint="runner or -m names the model's folder")
-    name = "paddock_rec_model_" + Path(path).resolve().parent.name
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(path, "paddock_rec_model_" + Path(path).resolve().parent.name)
     model: Callable[[Net, Hyper], Model] | None = getattr(module, "Model", None)
     if model is None:
         raise UsageError.of([Problem(f"{path} has no class Model", "class Model: as in rank/dnn")])

@@ -27,6 +27,7 @@ from paddock.rec.compat.model_base import ModelBase, packages
 from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.folder import user_code
 from paddock.rec.dygraph.learner import DygraphLearner
+from paddock.rec.dygraph.paddle_patches import patched
 from paddock.rec.learner import ChunkSet, SourceBatch, WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
@@ -224,17 +225,13 @@ def _given_parameters(parameters: list[Any]) -> Iterator[None]:
         chosen = by.pop("parameters", parameters_)
         own(self, learning_rate, parameters if chosen is None else chosen, *more, **by)
 
-    paddle.optimizer.Optimizer.__init__ = init
-    try:
+    with patched((paddle.optimizer.Optimizer, "__init__", init)):
         yield
-    finally:
-        paddle.optimizer.Optimizer.__init__ = own
 
 
 @contextmanager
 def _no_new_parameters(directory: str) -> Iterator[None]:
     """A parameter that net() makes for each batch would never learn."""
-    own = nn.Layer.create_parameter
 
     def create(self: Any, *_: Any, **__: Any) -> None:
         mine = [f for f in traceback.extract_stack() if Path(f.filename).is_relative_to(directory)]
@@ -244,12 +241,8 @@ def _no_new_parameters(directory: str) -> Iterator[None]:
             hint="make it once, in _init_hyper_parameters, and call it in net()",
         )
 
-    nn.Layer.create_parameter = create
-    try:
-        with user_code(directory):
-            yield
-    finally:
-        nn.Layer.create_parameter = own
+    with patched((nn.Layer, "create_parameter", create)), user_code(directory):
+        yield
 
 
 def load_model(

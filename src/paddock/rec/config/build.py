@@ -7,7 +7,15 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from paddock.rec.config.keys import Given, Settings
-from paddock.rec.settings import ModelKind, Reading, Saving, StrategySpec, Task, TrainingRun
+from paddock.rec.settings import (
+    ModelFolder,
+    ModelKind,
+    Reading,
+    Saving,
+    StrategySpec,
+    Task,
+    TrainingRun,
+)
 
 DEFAULT = "default"
 EVERY = 1 << 30  # checkpoints to keep: all
@@ -30,30 +38,24 @@ def default(settings: Settings, name: str, value: Any) -> None:
     settings.setdefault(name, Given(value, DEFAULT))
 
 
-@dataclass(frozen=True)
-class RunContext:
-    """The facts of the folder that a Draft needs. locate: a path of data as it is opened."""
-
-    contract: ModelKind
-    directory: str
-    file: str
-    config: Mapping[str, object]
-    locate: Callable[[str], str]
-
-
-def build(draft: Draft, setting: RunContext, missing: Callable[[str, str], None]) -> TrainingRun:
-    """The run. missing(field, hint) is told of each field that must be given and is not."""
+def build(
+    draft: Draft, folder: ModelFolder, config: Mapping[str, object],
+    locate: Callable[[str], str], missing: Callable[[str, str], None],
+) -> TrainingRun:  # fmt: skip
+    """The run. locate: a path of data as it is opened. missing(field, hint) is told of each field
+    that must be given and is not.
+    """
     said = draft.settings
     values = {name: given.value for name, given in said.items() if given.value is not None}
-    reading = _reading(values, "reading", setting)
-    test = _reading(values, "test", setting)
+    reading = _reading(values, "reading", folder, locate)
+    test = _reading(values, "test", folder, locate)
     side = "test" if draft.is_evaluation else "reading"
     if (test if draft.is_evaluation else reading) is None:
         missing(f"{side}.data", "name the directory, file or URL of the data")
     elif not values.get(f"{side}.batch_size") and not values.get("reading.batch_size"):
         missing(f"{side}.batch_size", "say how many examples make a batch")
     # Trainers of PaddleRec evaluate in another run; ours do so at the end of training, too.
-    if setting.contract is not ModelKind.BUNDLED and not draft.is_evaluation:
+    if folder.contract is not ModelKind.BUNDLED and not draft.is_evaluation:
         test = None
     epochs = None
     if draft.is_evaluation and {"evaluate_first", "evaluate_last"} & set(values):
@@ -63,10 +65,10 @@ def build(draft: Draft, setting: RunContext, missing: Callable[[str, str], None]
     own = {
         "name": draft.name,
         "task": Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
-        "contract": setting.contract,
-        "model_directory": setting.directory,
-        "model_file": setting.file,
-        "config": setting.config,
+        "contract": folder.contract,
+        "model_directory": folder.directory,
+        "model_file": folder.file,
+        "config": config,
         "hyper": draft.hyper,
         "reading": reading,
         "test": test,
@@ -83,7 +85,9 @@ def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]
     return {field: values[name] for field, name in names.items() if name in values}
 
 
-def _reading(values: Mapping[str, Any], side: str, setting: RunContext) -> Reading | None:
+def _reading(
+    values: Mapping[str, Any], side: str, folder: ModelFolder, locate: Callable[[str], str]
+) -> Reading | None:
     """The data of one side; test data is read as training data where it says nothing else."""
     data = values.get(f"{side}.data")
     if data is None:
@@ -98,6 +102,6 @@ def _reading(values: Mapping[str, Any], side: str, setting: RunContext) -> Readi
         found["reader"] = module or "reader"
     if (pipe := values.get("pipe_command")) is not None:
         found.setdefault("pipe_command", pipe)
-    none = 0 if setting.contract is ModelKind.DYGRAPH else 1
+    none = 0 if folder.contract is ModelKind.DYGRAPH else 1
     size = values.get(f"{side}.batch_size") or values.get("reading.batch_size") or none
-    return Reading(**{**found, "paths": (setting.locate(str(data)),), "batch_size": size})
+    return Reading(**{**found, "paths": (locate(str(data)),), "batch_size": size})

@@ -16,7 +16,7 @@ from pathlib import Path
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.document import MAX_BYTES
 from paddock.rec.config.keys import nearest
-from paddock.rec.settings import ModelKind
+from paddock.rec.settings import ModelFolder, ModelKind
 
 MAX_FILES = 50
 MAX_LINES = 5  # reported of one file
@@ -51,16 +51,6 @@ INSTEAD = {
 }
 # What models of 2.x say of fluid, and rec.dygraph.paddle_patches gives.
 GIVEN = ("fluid.core.VarDesc.VarType.", "fluid.layers.gather")
-
-
-@dataclass(frozen=True)
-class ModelFolder:
-    """A model's folder. source: the text of all of its Python, which says what it reads."""
-
-    contract: ModelKind
-    directory: str
-    file: str
-    source: str
 
 
 def has_model(directory: str) -> bool:

@@ -22,7 +22,7 @@ from paddock.rec.config import backend as backends
 from paddock.rec.config import v2
 from paddock.rec.config.args import RecArgs, read_args
 from paddock.rec.config.backend import check_backend, choose_cluster, choose_engine, merge_counts
-from paddock.rec.config.build import DEFAULT, FORMATS, Draft, RunContext, build
+from paddock.rec.config.build import DEFAULT, FORMATS, Draft, build
 from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import (
     INSIDE,
@@ -287,7 +287,6 @@ class _Resolver:
         warnings, problems = unused(self.reader, self.form, folder.source)
         self.warnings += warnings
         self.problems += [problem for problem in problems if problem not in self.problems]
-        setting = RunContext(folder.contract, folder.directory, folder.file, config, self._locate)
 
         def missing(name: str, hint: str) -> None:
             key = key_of(self.form, name)
@@ -301,7 +300,7 @@ class _Resolver:
         rule, is_bundled = hyper.get("optimizer"), folder.contract is ModelKind.BUNDLED
         if is_bundled and isinstance(rule, dict) and "learning_rate" in rule:
             hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
-        run = build(draft, setting, missing)
+        run = build(draft, folder, config, self._locate, missing)
         readings = {side: self._with_reader(run, side, said) for side in ("reading", "test")}
         return replace(run, **readings)
 

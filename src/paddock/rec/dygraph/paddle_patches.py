@@ -42,29 +42,31 @@ STD_MAX = 2.0
 
 
 @contextmanager
-def as_in_paddle_2() -> Iterator[None]:
-    """Within it Paddle behaves as Paddle 2 did."""
-    changed: list[tuple[Any, str, Any]] = []
-    for name in (f"__{operator}__" for operator in OPERATORS):
-        own = getattr(paddle.Tensor, name, None)
-        if own is not None:
-            changed.append((paddle.Tensor, name, own))
-            setattr(paddle.Tensor, name, _promoting(own))
-    for name in ("__float__", "__int__"):
-        own = getattr(paddle.Tensor, name)
-        changed.append((paddle.Tensor, name, own))
-        setattr(paddle.Tensor, name, _of_one(own))
-    begin = initializer.TruncatedNormal.__init__
-    changed.append((initializer.TruncatedNormal, "__init__", begin))
-    initializer.TruncatedNormal.__init__ = _cut_at_two(begin)
-    changed.append((paddle, "concat", paddle.concat))
-    paddle.concat = _of_scalars(paddle.concat)
-    _give_back_what_is_gone()
+def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
+    """Within it these attributes of objects have other values: (owner, name, value)."""
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    for owner, name, value in changes:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for owner, name, own in changed:
+        for owner, name, own in before:
             setattr(owner, name, own)
+
+
+@contextmanager
+def as_in_paddle_2() -> Iterator[None]:
+    """Within it Paddle behaves as Paddle 2 did."""
+    tensor, normal = paddle.Tensor, initializer.TruncatedNormal
+    names = [f"__{one}__" for one in OPERATORS if hasattr(tensor, f"__{one}__")]
+    changes: list[tuple[Any, str, Any]]
+    changes = [(tensor, name, _promoting(getattr(tensor, name))) for name in names]
+    changes += [(tensor, n, _of_one(getattr(tensor, n))) for n in ("__float__", "__int__")]
+    changes.append((normal, "__init__", _cut_at_two(normal.__init__)))
+    changes.append((paddle, "concat", _of_scalars(paddle.concat)))
+    _give_back_what_is_gone()
+    with patched(*changes):
+        yield
 
 
 @contextmanager
@@ -77,13 +79,11 @@ def within_its_rows(optimizer: Any) -> Iterator[None]:
     So the table's last row is always asked for, too, and has a gradient of zero.
     Source: paddlepaddle 3.3.1 on a CPU; phi/kernels/funcs/adam_functors.h, SparseAdamFunctor.
     """
-    own = functional.embedding
+    embedding = functional.embedding
     if type(optimizer).__name__ == "Adam" and not private.setting(optimizer, "lazy_mode"):
-        functional.embedding = _asking_for_the_last(own)
-    try:
+        embedding = _asking_for_the_last(embedding)
+    with patched((functional, "embedding", embedding)):
         yield
-    finally:
-        functional.embedding = own
 
 
 def _asking_for_the_last(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,19 +167,18 @@ def as_served(taken: Set[int], saw_sparse: Callable[[], None]) -> Iterator[None]
     saw_sparse: called where functional.embedding is asked for sparse gradients. Raises UsageError
     where the model uses what is on the servers.
     """
-    own, named = functional.embedding, nn.Layer.named_parameters
-    functional.embedding = _dense_gradients(own, saw_sparse)
-    nn.Layer.named_parameters = _refusing(named, taken)
+    embedding = _dense_gradients(functional.embedding, saw_sparse)
+    named = _refusing(nn.Layer.named_parameters, taken)
+    changes = (functional, "embedding", embedding), (nn.Layer, "named_parameters", named)
     try:
-        yield
+        with patched(*changes):
+            yield
     except AttributeError as error:
         if "weight" in str(error) and "Embedding" in str(error) and taken:
             raise UsageError(
                 f"the model uses the weight of a sparse embedding: {error}", hint=DENSE
             ) from error
         raise
-    finally:
-        functional.embedding, nn.Layer.named_parameters = own, named
 
 
 def _dense_gradients(own: Callable[..., Any], saw_sparse: Callable[[], None]) -> Callable[..., Any]:
