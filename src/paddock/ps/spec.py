@@ -402,7 +402,7 @@ _RANGES: dict[type, dict[str, _Rule]] = {
 
 
 def _facts(spec: Any) -> Iterator[tuple[bool, str, str]]:
-    """What of the values must fit together: (is it so, what is not, a hint)."""
+    """Rules between fields, each (is it so, what is not, a hint)."""
     if isinstance(spec, ScheduleSpec):
         kind, rate, rate_is = spec.kind, spec.rate, f"rate is {spec.rate}"
         if kind == "exponential":
