@@ -15,6 +15,7 @@ from paddock.errors import UsageError
 from paddock.ps.server.main import make_server, named_options, ready_line
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import SparseSpec
+from paddock.ps.storage.files import DamageError
 from ps.client.running import ROOT, fleet, free_ports
 
 # Runs a command line of paddock where a module cannot be imported.
@@ -59,6 +60,25 @@ def test_help_needs_no_library() -> None:
     assert run_without("numpy", "ps", "save", "--help") == (0, "")
     assert run_without("numpy", "pserver", "--help") == (0, "")
     assert "is not an order" in run_without("numpy", "ps", "sav")[1]
+
+
+def test_a_log_of_the_version_before_is_refused_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is changed there: the paddock that wrote it can still save its tables."""
+    with monkeypatch.context() as before:
+        before.setattr("paddock.ps.storage.segment._VERSION", 1)
+        with fleet(1, data=tmp_path) as servers, servers.client() as ps:
+            ps.create(SparseSpec("words", 2))
+            assert servers.servers[0].snapshots is not None
+            servers.servers[0].snapshots.take()
+    (directory,) = {path.parent for path in tmp_path.rglob("log-*.bin")}
+    names = sorted(path.name for path in directory.iterdir())
+    options = read_options(["--port=0", f"--data-dir={directory}"], {})
+    with pytest.raises(DamageError, match="has format version 1, this paddock reads 2") as refused:
+        make_server(options)
+    assert "paddock ps save" in refused.value.hint and "--load" in refused.value.hint
+    assert sorted(path.name for path in directory.iterdir()) == names
 
 
 def test_the_ready_line_tells_the_place(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from paddock.ps.xxh3 import xxh3
 
 HEAD_SIZE = 64
 _MAGIC = b"PDKLOG\r\n"
-_VERSION = 1
+_VERSION = 2
 # magic, version, nothing | first lsn, server | nothing | checksum
 _HEAD = struct.Struct("<8sIIQQ24xQ")
 assert _HEAD.size == HEAD_SIZE
@@ -77,7 +77,8 @@ def decode_head(data: bytes, path: Path) -> Head:
     if version != _VERSION:
         raise DamageError(
             f"log {path} has format version {version}, this paddock reads {_VERSION}",
-            hint="start the paddock that wrote it",
+            hint="save a checkpoint with the paddock that wrote it (paddock ps save DIR), then "
+            "start with an empty --data-dir and --load DIR",
         )
     return Head(first, server)
 
