@@ -14,7 +14,14 @@ from paddock.ps import jit
 from paddock.ps.jit import F32, I64, Flags
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import SparseSpec
-from paddock.ps.table.accessor import Candidates, expired, score, seconds, statistics_columns
+from paddock.ps.table.accessor import (
+    Candidates,
+    admits_all,
+    expired,
+    score,
+    seconds,
+    statistics_columns,
+)
 from paddock.ps.table.index import make_index
 from paddock.ps.table.initial import Initial, set_versions
 from paddock.ps.table.memory import GrowableArray, machine_bytes
@@ -54,8 +61,7 @@ class SparseTable:
             **statistics_columns(accessor, is_lru or accessor.ttl_seconds > 0, rows_max),
         }
         self._candidates: Candidates | None = None
-        share = accessor.admit_probability
-        if accessor.admit_count > 1 or share < 1.0 or accessor.admit_score > 0.0:
+        if not admits_all(accessor):
             self._candidates = Candidates(accessor, spec.shards, rows_max, spec.initial.seed)
         self._shard_rows_max = -(-spec.max_rows // spec.shards) if is_lru else 0
         # The last lsn at which rows of a shard were dropped or decayed: not told by versions.
