@@ -81,16 +81,15 @@ def read(reader: KeyReader, *, is_evaluation: bool) -> list[Draft]:
     default(train, "strategy.threads", 2)
     default(train, "strategy.name", "async")
     default(train, "reading.reader", "slots")
-    hyper = reader.table("train", "model", "hyper_parameters")
     only = judge.pop("evaluate_only", None)
     drafts = []
     if not is_evaluation and not (only is not None and only.value):
-        drafts.append(Draft("train", train, False, hyper))
+        drafts.append(Draft("train", train, False))
     if drafts and not {"saving.directory", "evaluate_from"} & {*train, *judge}:
         # No checkpoint will be there to be judged: what was trained is, at the end.
         train |= {name: given for name, given in judge.items() if name.startswith("test.")}
     elif "test.data" in judge or not drafts:
         if "saving.directory" in train:
             judge.setdefault("evaluate_from", train["saving.directory"])
-        drafts.append(Draft("evaluate", {**train, **judge}, True, hyper))
+        drafts.append(Draft("evaluate", {**train, **judge}, True))
     return drafts

@@ -197,8 +197,7 @@ def _runner(lists: _Lists, runner: str, source: str, before: list[Draft]) -> lis
         phase = lists.read("phase", name, f"runner '{runner}'", names.source)
         if phase is not None:
             settings = _draft(lists, {**said, **phase}, name, judges)
-            hyper = reader.table("hyper_parameters")
-            found.append(Draft(f"{runner}.{name}", settings, judges, hyper))
+            found.append(Draft(f"{runner}.{name}", settings, judges))
     if not lists.paths["phase"]:
         reader.fault(where, f"runner '{runner}' has no phase", "write phase: with a model")
     if len(found) == 1:

@@ -2,11 +2,11 @@
 
 args      the command's arguments
 document  YAML -> a tree that knows the line of each key; what -o changes in it
-keys      a table of keys -> values of the right type, and what is wrong; Paddock's own keys
+keys      a table of keys -> values of the right type, and what is wrong; our own; secrets
 v2        the tables of 2.x, and the runs they describe; rec/compat has those before it
+forms     the generations of config.yaml; keys that nothing reads
 backend   backend.yaml -> Cluster; the engine and the counts
 folder    where -m, {workspace} and paddlerec:: lead; the kind of a model's folder
-unused    keys that nothing reads
 build     values by field -> TrainingRun
 resolve   all of it: arguments -> Recipe
 dry_run   a Recipe for people, with where each setting comes from

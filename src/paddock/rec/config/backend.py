@@ -13,7 +13,7 @@ from typing import Any
 from paddock.errors import Problem
 from paddock.rec.config.args import RecArgs
 from paddock.rec.config.build import Draft
-from paddock.rec.config.document import OPTION, Document
+from paddock.rec.config.document import OPTION
 from paddock.rec.config.keys import Given, Key, KeyReader, Settings, mapped, nearest, refused
 from paddock.rec.settings import Cluster, EngineKind
 
@@ -67,32 +67,24 @@ KUBERNETES = ("form", "server_cpu", "gpus")
 OF_PODS = ("cluster.image", "cluster.memory", "cluster.storage", "cluster.cpus", *KUBERNETES)
 
 
-def is_file(text: str) -> bool:
-    """-b names a file rather than a site.
-
-    >>> is_file("backend.yaml"), is_file("backend.yaml,form=job"), is_file("slurm,partition=p")
-    (True, True, False)
-    """
-    return text.partition(",")[0].endswith((".yaml", ".yml"))
-
-
 def read_backend(reader: KeyReader, path: str, extra: str) -> Settings:
     """The settings of a backend.yaml, by field. extra: `key=value,...` behind its name."""
-    document = reader.document
+    document, found = reader.document, Settings()
     top = ("engine",) if isinstance(document.tree.get("engine"), dict) else ()
     for names in SECRETS:
         secret = (*top, *names)
         if document.get(secret):
             reader.used.add(secret)
             reader.fault(document.source(secret), f"{'.'.join(secret)} holds a secret", SECRET)
-    found: Settings = {}
     reader.read(TOP, top, found)
     reader.read(SUBMIT, (*top, "submit"), found)
-    _same_workers(reader, found)
-    options: dict[str, object] = {}
-    given = found.pop("options", None)
-    if given is not None and isinstance(given.value, dict):
-        options |= given.value
+    if (other := found.pop("workers", None)) is not None:
+        first = found.setdefault("cluster.workers", other)
+        if first.value != other.value:
+            what = f"worker_num is {other.value}, and trainer_num is {first.value} ({first.source})"
+            reader.fault(other.source, what, "they mean the same: leave one out")
+    more = found.pop("options", Given(None, "")).value
+    options: dict[str, object] = {**more} if isinstance(more, dict) else {}
     backend = found.pop("backend", None)
     if backend is None:
         where = document.source((*top, "backend"))
@@ -103,56 +95,26 @@ def read_backend(reader: KeyReader, path: str, extra: str) -> Settings:
         what = f"there is no backend '{backend.value}'"
         reader.fault(backend.source, what, nearest(str(backend.value), BACKENDS))
         return found
-    if word not in ("kubernetes", "paddlecloud"):
-        _drop_of_pods(reader, found, word)
-    for name in KUBERNETES:
-        if (value := found.pop(name, None)) is not None:
-            options[name] = value.value
+    if word not in ("kubernetes", "paddlecloud"):  # Others may read the same file.
+        for name in OF_PODS:
+            if (unfit := found.pop(name, None)) is not None:
+                key = next(key.name for key in (*SUBMIT, *TOP) if key.field == name)
+                what = f"{unfit.source}: {key} is for pods, and backend {word} has none"
+                reader.warnings.append(f"{what}: it is not used")
+    options |= {name: found.pop(name).value for name in KUBERNETES if name in found}
     if word == "kubernetes":
         options.setdefault("form", "volcano-job")
-    nodes = found.pop("nodes", None)
-    if nodes is not None:
+    if (nodes := found.pop("nodes", None)) is not None:
         options["nodes"] = nodes.value
     options |= dict(pair.split("=", 1) for pair in extra.split(",") if "=" in pair)
     if word == "paddlecloud":
         word, options = "script", {**options, "conf": path}
     found["cluster.backend"] = Given(word, backend.source)
     found["cluster.options"] = Given(options, document.name)
-    return found
-
-
-def _drop_of_pods(reader: KeyReader, found: Settings, backend: str) -> None:
-    """The reader warns of keys that this backend cannot honour: others read the same file."""
-    for name in OF_PODS:
-        if (given := found.pop(name, None)) is not None:
-            key = next(key.name for key in (*SUBMIT, *TOP) if key.field == name)
-            what = f"{given.source}: {key} is for pods, and backend {backend} has none"
-            reader.warnings.append(f"{what}: it is not used")
-
-
-def _same_workers(reader: KeyReader, found: Settings) -> None:
-    other = found.pop("workers", None)
-    if other is None:
-        return
-    first = found.setdefault("cluster.workers", other)
-    if first.value != other.value:
-        what = f"worker_num is {other.value}, and trainer_num is {first.value} ({first.source})"
-        reader.fault(other.source, what, "they mean the same: leave one out")
-
-
-def read_site(text: str) -> Settings:
-    """-b with words of `paddock submit`: a backend or a site, with options after commas."""
-    name = text.partition(",")[0]
-    return {"cluster.backend": Given(name, "-b"), "cluster.options": Given({"site": text}, "-b")}
-
-
-def unused_of(reader: KeyReader, document: Document) -> list[str]:
-    """A warning for each key of a backend.yaml that nothing read."""
-    known = {key.name for key in (*TOP, *SUBMIT)}
-    found = []
-    for path in reader.unused():
-        hint = nearest(path[-1], known, "leave it out")
-        found.append(f"{document.source(path)}: nothing reads {'.'.join(path)}; {hint}")
+    for unread in reader.unused():
+        hint = nearest(unread[-1], {key.name for key in (*TOP, *SUBMIT)}, "leave it out")
+        what = f"{document.source(unread)}: nothing reads {'.'.join(unread)}"
+        reader.warnings.append(f"{what}; {hint}")
     return found
 
 
@@ -162,15 +124,14 @@ COUNTS = ("cluster.servers", "cluster.workers")
 
 
 def choose_engine(
-    drafts: Sequence[Draft], cluster: Settings, name: str
-) -> tuple[EngineKind, str, list[Problem]]:
-    """The engine of all runs, the file and line that say so, and the problems with it.
+    drafts: Sequence[Draft], cluster: Settings, name: str, problems: list[Problem]
+) -> tuple[EngineKind, str]:
+    """The engine of all runs, and the file and line that say so. name: of config.yaml.
 
     It is the largest that a run names: 1.8.5 has an engine for each. Without any, -b submits, and
-    counts start servers here. name: of config.yaml.
+    counts start servers here.
     """
     named = [d.settings["engine"] for d in drafts if "engine" in d.settings]
-    problems = []
     if named:
         given = max(named, key=lambda each: ORDER.index(EngineKind(each.value)))
         engine, source = EngineKind(given.value), given.source
@@ -178,18 +139,15 @@ def choose_engine(
         engine, source = EngineKind.CLUSTER, "-b"
     else:
         is_many = any(count in d.settings for d in drafts for count in COUNTS)
-        engine = EngineKind.LOCAL_CLUSTER if is_many else EngineKind.SINGLE
-        source = name
+        engine, source = EngineKind.LOCAL_CLUSTER if is_many else EngineKind.SINGLE, name
     if engine is EngineKind.SINGLE and any(map(is_collective, drafts)):
         engine = EngineKind.LOCAL_CLUSTER
-    if engine is EngineKind.LOCAL_CLUSTER and any(
-        d.settings["cluster.workers"].value > MAX_LOCAL
-        for d in drafts
-        if "cluster.workers" in d.settings
-    ):
+    counts = (d.settings.get("cluster.workers") for d in drafts)
+    is_large = any(count is not None and count.value > MAX_LOCAL for count in counts)
+    if engine is EngineKind.LOCAL_CLUSTER and is_large:
         what = f"{source}: more than {MAX_LOCAL} workers on one machine"
         problems.append(Problem(what, "engine: cluster runs them on many"))
-    return engine, source, problems
+    return engine, source
 
 
 def is_collective(draft: Draft) -> bool:
@@ -202,20 +160,21 @@ def is_collective(draft: Draft) -> bool:
 
 
 def check_backend(
-    engine: EngineKind, source: str, cluster: Settings, request: RecArgs, *, submits: bool
-) -> tuple[list[Problem], list[str]]:
-    """A cluster needs -b, and others do not use it: problems and warnings."""
+    engine: EngineKind, source: str, request: RecArgs, *, has_cluster: bool, submits: bool
+) -> Problem | str | None:
+    """A cluster needs -b, and others do not use it: a problem or a warning."""
     named = "--replace" if request.replace else "--name" if request.name else ""
-    if named and engine is not EngineKind.CLUSTER:
-        what = f"{named}: for a job that is submitted, and the engine is {engine.value} ({source})"
-        return [Problem(what, "leave it out; or -o engine=cluster, with -b")], []
-    if cluster and engine is not EngineKind.CLUSTER:
-        what = f"{source}: the engine is {engine.value}, so -b {request.backend} is not used"
-        return [], [f"{what}; -o engine=cluster submits the job"]
-    if engine is EngineKind.CLUSTER and not request.backend and submits:
+    if engine is EngineKind.CLUSTER:
         hint = "add -b backend.yaml, or -b SITE; -o engine=local_cluster runs it here"
-        return [Problem(f"{source}: engine cluster needs a backend.yaml", hint)], []
-    return [], []
+        lacks = submits and not request.backend
+        return Problem(f"{source}: engine cluster needs a backend.yaml", hint) if lacks else None
+    if named:
+        what = f"{named}: for a job that is submitted, and the engine is {engine.value} ({source})"
+        return Problem(what, "leave it out; or -o engine=cluster, with -b")
+    if has_cluster:
+        what = f"{source}: the engine is {engine.value}, so -b {request.backend} is not used"
+        return f"{what}; -o engine=cluster submits the job"
+    return None
 
 
 def merge_counts(drafts: Sequence[Draft], cluster: Settings, engine: EngineKind) -> Settings:

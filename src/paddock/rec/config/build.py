@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from paddock.rec.config.keys import Given, Settings
@@ -25,12 +25,11 @@ _LAST = 1 << 31
 
 @dataclass
 class Draft:
-    """A run before it is one: what the file says by field, and the model's own parameters."""
+    """A run before it is one: what the file says, by field."""
 
     name: str
     settings: Settings
     is_evaluation: bool
-    hyper: Mapping[str, Any] = field(default_factory=dict)
 
 
 def default(settings: Settings, name: str, value: Any) -> None:
@@ -39,44 +38,45 @@ def default(settings: Settings, name: str, value: Any) -> None:
 
 
 def build(
-    draft: Draft, folder: ModelFolder, config: Mapping[str, object],
-    locate: Callable[[str], str], missing: Callable[[str, str], None],
-) -> TrainingRun:  # fmt: skip
-    """The run. locate: a path of data as it is opened. missing(field, hint) is told of each field
-    that must be given and is not.
-    """
-    said = draft.settings
-    values = {name: given.value for name, given in said.items() if given.value is not None}
-    reading = _reading(values, "reading", folder, locate)
-    test = _reading(values, "test", folder, locate)
-    side = "test" if draft.is_evaluation else "reading"
-    if (test if draft.is_evaluation else reading) is None:
-        missing(f"{side}.data", "name the directory, file or URL of the data")
-    elif not values.get(f"{side}.batch_size") and not values.get("reading.batch_size"):
-        missing(f"{side}.batch_size", "say how many examples make a batch")
-    # Trainers of PaddleRec evaluate in another run; ours do so at the end of training, too.
-    if folder.contract is not ModelKind.BUNDLED and not draft.is_evaluation:
-        test = None
-    epochs = None
-    if draft.is_evaluation and {"evaluate_first", "evaluate_last"} & set(values):
-        epochs = (values.get("evaluate_first", 0), values.get("evaluate_last", _LAST))
-    if draft.is_evaluation and "saving.directory" in values:
-        values.setdefault("evaluate_from", values["saving.directory"])
-    own = {
+    draft: Draft, folder: ModelFolder, locate: Callable[[str], str], **own: Any
+) -> TrainingRun:
+    """The run. locate: gives a path of data as it is opened. own: fields that no key has."""
+    values = {
+        name: given.value for name, given in draft.settings.items() if given.value is not None
+    }
+    reading, test = (_reading(values, side, folder, locate) for side in ("reading", "test"))
+    if draft.is_evaluation:
+        if {"evaluate_first", "evaluate_last"} & set(values):
+            last = values.get("evaluate_last", _LAST)
+            own["evaluate_epochs"] = (values.get("evaluate_first", 0), last)
+        if "saving.directory" in values:
+            values.setdefault("evaluate_from", values["saving.directory"])
+    elif folder.contract is not ModelKind.BUNDLED:
+        test = None  # PaddleRec's evaluate in another run; ours at the end of training, too.
+    own |= {
         "name": draft.name,
         "task": Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
         "contract": folder.contract,
         "model_directory": folder.directory,
         "model_file": folder.file,
-        "config": config,
-        "hyper": draft.hyper,
         "reading": reading,
         "test": test,
         "strategy": StrategySpec(**_below(values, "strategy.", StrategySpec)),
         "saving": Saving(**_below(values, "saving.", Saving)),
-        "evaluate_epochs": epochs,
     }
     return TrainingRun(**{**_below(values, "", TrainingRun), **own})
+
+
+def missing(draft: Draft) -> tuple[str, str] | None:
+    """The field that a run must have and has not, and a hint."""
+    said = draft.settings
+    side = "test" if draft.is_evaluation else "reading"
+    if side + ".data" not in said or said[side + ".data"].value is None:
+        return f"{side}.data", "name the directory, file or URL of the data"
+    sizes = (said.get(f"{one}.batch_size") for one in (side, "reading"))
+    if not any(given is not None and given.value for given in sizes):
+        return f"{side}.batch_size", "say how many examples make a batch"
+    return None
 
 
 def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -51,18 +51,17 @@ class Document:
 
     def leaves(self) -> Iterator[Path]:
         """Paths of all values that are no tables, in the file's order."""
-        yield from _leaves(self.tree, ())
 
+        def below(value: Any, path: Path) -> Iterator[Path]:
+            if isinstance(value, list) and any(isinstance(each, dict) for each in value):
+                value = {str(index): each for index, each in enumerate(value)}
+            if isinstance(value, dict):
+                for name, each in value.items():
+                    yield from below(each, (*path, str(name)))
+            else:
+                yield path
 
-def _leaves(value: Any, path: Path) -> Iterator[Path]:
-    if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _leaves(each, (*path, name))
-    elif isinstance(value, list) and any(isinstance(each, dict) for each in value):
-        for index, each in enumerate(value):
-            yield from _leaves(each, (*path, str(index)))
-    elif path:
-        yield path
+        return below(self.tree, ())
 
 
 def parse(text: str, name: str) -> Document:
@@ -82,7 +81,7 @@ def parse(text: str, name: str) -> Document:
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise UsageError(f"{name}: no keys are in it", hint="docs/guide/rec.md shows a config")
-        document.tree = _Builder(loader, document).value(node, ())
+        document.tree = _tree(loader, node, document)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
@@ -105,32 +104,33 @@ def _loader() -> type[yaml.SafeLoader]:
     return Loader
 
 
-class _Builder:
-    def __init__(self, loader: yaml.SafeLoader, document: Document) -> None:
-        self.loader, self.document, self.count = loader, document, 0
+def _tree(loader: yaml.SafeLoader, root: yaml.Node, document: Document) -> Any:
+    """The values of YAML's nodes; the document learns where they stand, and which stand twice."""
+    known, count = document.where, 0
 
-    def value(self, node: yaml.Node, path: Path) -> Any:
-        self.count += 1
-        if self.count > MAX_NODES:
-            raise UsageError(f"{self.document.name} has more than {MAX_NODES} values")
+    def value(node: yaml.Node, path: Path) -> Any:
+        nonlocal count
+        count += 1
+        if count > MAX_NODES:
+            raise UsageError(f"{document.name} has more than {MAX_NODES} values")
         if isinstance(node, yaml.SequenceNode):
-            return [self.item(each, each, path, str(i)) for i, each in enumerate(node.value)]
+            return [item(each, each, (*path, str(i))) for i, each in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
-            return self.loader.construct_object(node, deep=True)
-        self.loader.flatten_mapping(node)
+            return loader.construct_object(node, deep=True)
+        loader.flatten_mapping(node)
         names = [str(k.value) if isinstance(k, yaml.ScalarNode) else "?" for k, _ in node.value]
         pairs = zip(names, node.value, strict=True)
-        return {name: self.item(key, value, path, name) for name, (key, value) in pairs}
+        return {name: item(key, inner, (*path, name)) for name, (key, inner) in pairs}
 
-    def item(self, begin: yaml.Node, node: yaml.Node, path: Path, name: str) -> Any:
-        """The value at `name` below a path; its line is that of `begin`."""
-        inner, known = (*path, name), self.document.where
-        where = f"{self.document.name}:{begin.start_mark.line + 1}"
-        if inner in known:
-            what = f"{where}: {'.'.join(inner)} stands twice (see {known[inner]})"
-            self.document.problems.append(Problem(what, "leave one out"))
-        known[inner] = where
-        return self.value(node, inner)
+    def item(begin: yaml.Node, node: yaml.Node, path: Path) -> Any:
+        where = f"{document.name}:{begin.start_mark.line + 1}"
+        if path in known:
+            what = f"{where}: {'.'.join(path)} stands twice (see {known[path]})"
+            document.problems.append(Problem(what, "leave one out"))
+        known[path] = where
+        return value(node, path)
+
+    return value(root, ())
 
 
 def read_value(text: str) -> Any:
@@ -145,7 +145,7 @@ def read_value(text: str) -> Any:
         return text
 
 
-def set_value(document: Document, key: str, value: Any, source: str = OPTION) -> None:
+def set_value(document: Document, key: str, value: Any) -> None:
     """Change a key, or add it. Entries of 1.8.5's lists are found by name; without one, all are.
 
     >>> document = parse("runner: [{name: a, epochs: 1}, {name: b}]", "c.yaml")
@@ -153,49 +153,39 @@ def set_value(document: Document, key: str, value: Any, source: str = OPTION) ->
     >>> document.tree["runner"]
     [{'name': 'a', 'epochs': 3}, {'name': 'b', 'epochs': 3, 'device': 'gpu'}]
     """
-    names = key.split(".")
-    section = document.tree.get(names[0])
-    if names[0] in NAMED and isinstance(section, list) and len(names) > 1:
-        indexes = [
-            i for i, each in enumerate(section)
-            if isinstance(each, dict) and str(each.get("name")) == names[1] and len(names) > 2
-        ]  # fmt: skip
-        rest = names[2:] if indexes else names[1:]
-        indexes = indexes or [i for i, each in enumerate(section) if isinstance(each, dict)]
-        for index in indexes:
-            _set(section[index], rest, value)
-            inner = (names[0], str(index), *rest)
-            document.where[inner] = f"{source} {key}"
-        return
-    _set(document.tree, names, value)
-    document.where[tuple(names)] = f"{source} {key}"
+    first, *rest = key.split(".")
+    section = document.tree.get(first)
+    places: list[tuple[Path, dict[str, Any]]] = [((), document.tree)]
+    if first in NAMED and isinstance(section, list) and rest:
+        entries = {str(i): each for i, each in enumerate(section) if isinstance(each, dict)}
+        places = [((first, i), each) for i, each in entries.items()]
+        own = [place for place in places if str(place[1].get("name")) == rest[0] and rest[1:]]
+        places, names = own or places, rest[1:] if own else rest
+    else:
+        names = [first, *rest]
+    for path, tree in places:
+        document.where[path + tuple(names)] = f"{OPTION} {key}"
+        for name in names[:-1]:
+            if not isinstance(tree.get(name), dict):
+                tree[name] = {}
+            tree = tree[name]
+        tree[names[-1]] = value
 
 
-def _set(tree: dict[str, Any], names: Sequence[str], value: Any) -> None:
-    for name in names[:-1]:
-        inner = tree.get(name)
-        if not isinstance(inner, dict):
-            inner = tree[name] = {}
-        tree = inner
-    tree[names[-1]] = value
-
-
-def flatten(tree: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Every key dotted, as PaddleRec's models read them; entries of lists go by their names.
 
     >>> flatten({"runner": {"epochs": 3}, "hyper_parameters": {"optimizer": {"class": "Adam"}}})
     {'runner.epochs': 3, 'hyper_parameters.optimizer.class': 'Adam'}
     """
-    return dict(_flat(tree, ""))
-
-
-def _flat(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    found: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
+            found |= flatten(value, f"{prefix}{name}.")
         elif name in NAMED and isinstance(value, list):
             for each in value:
                 if isinstance(each, dict):
-                    yield from _flat(each, f"{prefix}{name}.{each.get('name')}.")
+                    found |= flatten(each, f"{prefix}{name}.{each.get('name')}.")
         else:
-            yield f"{prefix}{name}", value
+            found[f"{prefix}{name}"] = value
+    return found

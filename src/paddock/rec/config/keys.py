@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from paddock.errors import Problem
@@ -17,6 +18,7 @@ from paddock.rec.config.document import Document, Path
 
 READ, MAPPED, IGNORED, REFUSED = "read", "mapped", "ignored", "refused"
 MAX_COUNT = 1 << 40
+Kind = Callable[[Any], Any]  # what YAML gave -> the value; raises BadValue
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,7 @@ class BadValue(Exception):
 
 @dataclass
 class KeyReader:
-    """Takes values out of a document; remembers which were taken, and collects what is wrong.
-
-    defaults: fields that were not given, and are not what a TrainingRun says itself.
-    """
+    """Takes values out of a document; remembers which were taken, and collects what is wrong."""
 
     document: Document
     expand: Callable[[str, str, Path], str]  # text, its source, its path -> text
@@ -79,64 +78,32 @@ class KeyReader:
     used: set[Path] = field(default_factory=set)
 
     def read(self, table: Sequence[Key], section: Path, settings: Settings) -> None:
-        """Put what the section says into the settings by field."""
+        """Put what the section says into the settings by field; of a wrong value a problem."""
         for key in table:
-            name = key.name.removesuffix(".*")
-            path = (*section, *name.split("."))
-            if key.name.endswith(".*"):
-                self.use_all(path)
-            value = self.document.get(path)
-            if value is None:
-                if path in self.document.where:
-                    self.used.add(path)  # `key:` and nothing behind it
-                continue
+            path = (*section, *key.name.removesuffix(".*").split("."))
             self.used.add(path)
-            source = self.document.source(path)
+            if (value := self.document.get(path)) is None:
+                continue
+            source, dotted = self.document.source(path), ".".join(path)
             if key.state == REFUSED:
-                self.fault(source, f"{'.'.join(path)} is not supported", key.what)
+                self.fault(source, f"{dotted} is not supported", key.what)
             elif key.field:
-                given = self.convert(key, path, value)
-                if given is not None:
-                    settings[key.field] = given
-
-    def convert(self, key: Key, path: Path, value: Any) -> Given | None:
-        """The value with its type; None, and a problem, where it has another."""
-        source = self.document.source(path)
-        if isinstance(value, str):
-            value = self.expand(value, source, path)
-        try:
-            return Given(KINDS[key.kind](value), source)
-        except BadValue as error:
-            what, hint = error.args
-            dotted = ".".join(path)
-            self.fault(source, f"{dotted} is {shown(dotted, repr(value))}: {what}", hint)
-            return None
+                if isinstance(value, str):
+                    value = self.expand(value, source, path)
+                try:
+                    settings[key.field] = Given(KINDS[key.kind](value), source)
+                except BadValue as error:
+                    what, hint = error.args
+                    self.fault(source, f"{dotted} is {shown(dotted, repr(value))}: {what}", hint)
 
     def fault(self, source: str, what: str, hint: str = "") -> None:
         """Report what is wrong."""
-        problem = Problem(f"{source}: {what}", hint)
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def table(self, *path: str) -> dict[str, Any]:
-        """The table below a key; empty where there is none."""
-        found = self.document.get(path)
-        return found if isinstance(found, dict) else {}
-
-    def use_all(self, section: Path) -> None:
-        """All below a section are somebody's."""
-        for path in self.document.leaves():
-            if path[: len(section)] == section:
-                self.used.add(path)
+        self.problems.append(Problem(f"{source}: {what}", hint))
 
     def unused(self) -> list[Path]:
         """Keys that nothing read, in the file's order."""
-        is_used = self.used
-        return [
-            path
-            for path in self.document.leaves()
-            if not any(path[:n] in is_used for n in range(1, len(path) + 1))
-        ]
+        leaves = self.document.leaves()
+        return [p for p in leaves if self.used.isdisjoint(p[: n + 1] for n in range(len(p)))]
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -146,9 +113,8 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     "did you mean 'epochs'?"
     """
     names = list(known)
-    found = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if found:
-        return f"did you mean '{found[0]}'?"
+    for found in difflib.get_close_matches(word, names, n=1):
+        return f"did you mean '{found}'?"
     return otherwise if otherwise or not names else f"choose one of {', '.join(names)}"
 
 
@@ -156,12 +122,10 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def _bool(value: Any) -> bool:
-    words = {"true": True, "1": True, "yes": True, "on": True,
-             "false": False, "0": False, "no": False, "off": False}  # fmt: skip
-    found = words.get(str(value).strip().lower())
-    if found is None:
+    word = str(value).strip().lower()
+    if word not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
         raise BadValue("neither true nor false", "write True or False")
-    return found
+    return word in ("true", "1", "yes", "on")
 
 
 def _number(value: Any) -> float:
@@ -224,13 +188,15 @@ def _dense(value: Any) -> dict[str, int]:
     return found
 
 
-def _choice(words: Mapping[str, Any]) -> Callable[[Any], Any]:
-    def read(value: Any) -> Any:
-        word = str(value).strip().lower()
-        if word not in words:
-            can = [one for one, found in words.items() if not isinstance(found, BadValue)]
-            raise BadValue("there is no such word", nearest(word, can))
-        found = words[word]
+def _choice(words: str, others: Mapping[str, str | BadValue] = MappingProxyType({})) -> Kind:
+    """A word of these. others: words that mean another one, or that are refused."""
+    known = {**{word: word for word in words.split()}, **others}
+
+    def read(value: Any) -> str:
+        found = known.get(str(value).strip().lower())
+        if found is None:
+            can = [word for word, meant in known.items() if isinstance(meant, str)]
+            raise BadValue("there is no such word", nearest(str(value).strip().lower(), can))
         if isinstance(found, BadValue):
             raise found
         return found
@@ -238,27 +204,16 @@ def _choice(words: Mapping[str, Any]) -> Callable[[Any], Any]:
     return read
 
 
-ENGINES = {
-    "single": "single", "local_cluster": "local_cluster", "cluster": "cluster",
-    **dict.fromkeys(
-        ("tdm_single", "tdm_local_cluster", "tdm_cluster"),
-        BadValue("tree-based deep match is not supported", "write single or cluster"),
-    ),
-}  # fmt: skip
+_TREES = BadValue("tree-based deep match is not supported", "write single or cluster")
+ENGINES = dict.fromkeys(("tdm_single", "tdm_local_cluster", "tdm_cluster"), _TREES)
 STRATEGIES = {
-    "sync": "sync", "async": "async", "half_async": "half_async", "geo": "geo",
     "heter": BadValue("heterogeneous servers are not supported", "write sync, async or geo"),
     "gpubox": BadValue(
         "embeddings in GPU memory (gpubox) are not supported",
         "write async: embeddings are on the servers, dense layers use use_gpu",
     ),
-}  # fmt: skip
-DEVICES = {word: word for word in ("cpu", "gpu", "xpu", "npu")}
-ASSIGNMENTS = {word: word for word in ("blocks", "modulo", "size", "dynamic")}
-FRAMEWORKS = {word: word for word in ("paddle", "torch")}
-MISSING = {word: word for word in ("fail", "init", "zero")}
-FLEETS = {"ps": "ps", "pslib": "ps", "collective": "collective"}
-KINDS: dict[str, Callable[[Any], Any]] = {
+}
+KINDS: dict[str, Kind] = {
     "any": lambda value: value,
     "true or false": _bool,
     "whole number": _whole,
@@ -270,15 +225,14 @@ KINDS: dict[str, Callable[[Any], Any]] = {
     "path": _text,
     "names": _words,
     "name:width": _dense,
-    "engine": _choice(ENGINES),
-    "strategy": _choice(STRATEGIES),
-    "device": _choice(DEVICES),
-    "assignment": _choice(ASSIGNMENTS),
-    "framework": _choice(FRAMEWORKS),
-    "missing": _choice(MISSING),
-    "fleet_mode": _choice(FLEETS),
+    "engine": _choice("single local_cluster cluster", ENGINES),
+    "strategy": _choice("sync async half_async geo", STRATEGIES),
+    "device": _choice("cpu gpu xpu npu"),
+    "assignment": _choice("blocks modulo size dynamic"),
+    "framework": _choice("paddle torch"),
+    "missing": _choice("fail init zero"),
+    "fleet_mode": _choice("ps pslib collective", {"pslib": "ps"}),
 }
-
 
 HIDDEN = "******"
 WORDS = ("secret", "passw", "credential", "private_key", "access_key", "api_key", "apikey")
@@ -306,7 +260,7 @@ def shown(key: str, value: Any) -> str:
     return HIDDEN if is_secret(key) and value not in (None, "") else LOGIN.sub("***@", str(value))
 
 
-# A table reads better than one argument a line.
+# Keys of Paddock's own: beside `epochs` in every form, or as `-o NAME=value`.
 # fmt: off
 OURS: tuple[Key, ...] = (
     Key("engine", "engine", "engine", "single, local_cluster or cluster"),

@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from paddock.data.chunks import GENERATED
 from paddock.data.files import is_elsewhere
 from paddock.errors import Problem, UsageError
-from paddock.rec.compat import v01, v18
-from paddock.rec.config import backend as backends
-from paddock.rec.config import v2
 from paddock.rec.config.args import RecArgs, read_args
-from paddock.rec.config.backend import check_backend, choose_cluster, choose_engine, merge_counts
-from paddock.rec.config.build import DEFAULT, FORMATS, Draft, build
-from paddock.rec.config.document import Document, Path, flatten, parse, read_value, set_value
+from paddock.rec.config.backend import (
+    check_backend,
+    choose_cluster,
+    choose_engine,
+    merge_counts,
+    read_backend,
+)
+from paddock.rec.config.build import DEFAULT, FORMATS, Draft, build, missing
+from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import (
     INSIDE,
     ResolveContext,
@@ -33,10 +35,10 @@ from paddock.rec.config.folder import (
     inspect_folder,
     read_text,
 )
+from paddock.rec.config.forms import form_of
 from paddock.rec.config.keys import Given, KeyReader, Settings, nearest
-from paddock.rec.config.unused import is_known, key_of, own_key, unused
 from paddock.rec.preflight import gone_with_pods, missing_data
-from paddock.rec.settings import EngineKind, ModelKind, Recipe, Task, TrainingRun
+from paddock.rec.settings import EngineKind, ModelKind, Reading, Recipe, Task, TrainingRun
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
@@ -56,92 +58,72 @@ def resolve_args(request: RecArgs, world: ResolveContext) -> Recipe:
     return _Resolver(request, world).recipe()
 
 
-def form_of(tree: Mapping[str, Any]) -> str | None:
-    """Which generation a file is of: v01, v18 or v2.
-
-    >>> form_of({"train": {}}), form_of({"runner": [], "mode": "a"}), form_of({"runner": {}})
-    ('v01', 'v18', 'v2')
-    """
-    if any(isinstance(tree.get(name), dict) for name in v2.SECTIONS):
-        return "v2"
-    if isinstance(tree.get("train"), dict) or isinstance(tree.get("evaluate"), dict):
-        return "v01"
-    if any(isinstance(tree.get(name), list) for name in ("runner", "phase", "dataset")):
-        return "v18"
-    return "v18" if "mode" in tree else None
-
-
-@dataclass
 class _Resolver:
-    request: RecArgs
-    world: ResolveContext
-    problems: list[Problem] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    workspace: str = ""
-    workspace_source: str = DEFAULT
-    has_workspace: bool = True  # if not, that is told, and that it has no model follows from it
-    home: str = ""  # the model's folder
-    base: Settings = field(default_factory=dict)
-    base_flat: dict[str, Any] = field(default_factory=dict)
+    """The file that -m means, and a recipe of it."""
 
-    def open(self) -> Document:
-        """Read the file that -m means."""
-        self.config = find_config(self.request.model, self.world)
-        self.directory = self.workspace = os.path.dirname(self.config)
-        name = os.path.relpath(self.config, self.world.cwd)
+    def __init__(self, request: RecArgs, world: ResolveContext) -> None:
+        self.request, self.world = request, world
+        self.problems: list[Problem] = []
+        self.warnings: list[str] = []
+        self.config = find_config(request.model, world)
+        self.directory = self.workspace = self.home = os.path.dirname(self.config)
+        self.workspace_source = DEFAULT
+        self.has_workspace = True  # if not, that is told, and that it has no model follows from it
+        self.base: Settings = {}
+        self.base_flat: dict[str, Any] = {}
+        name = os.path.relpath(self.config, world.cwd)
         name = name if len(name) < len(self.config) else self.config
         self.document = parse(read_text(self.config, name), name)
+        self.reader = KeyReader(self.document, self._expand)
         form = form_of(self.document.tree)
         if form is None:
             names = ", ".join(list(self.document.tree)[:6])
             what = f"{name} is of no known form; its keys are {names}"
             raise UsageError(what, hint=NO_FORM)
         self.form = form
-        return self.document
 
     def recipe(self) -> Recipe:
-        document = self.open()
+        document, reader = self.document, self.reader
         for key, text in self.request.options:
             set_value(document, self._full(key), read_value(text))
         self._find_workspace()
-        reader = self.reader = KeyReader(document, self._expand)
-        is_evaluation = self.request.evaluate
-        reading = {"v01": v01.read, "v18": v18.read, "v2": v2.read}[self.form]
-        drafts = reading(reader, is_evaluation=is_evaluation)
+        drafts = self.form.read(reader, is_evaluation=self.request.evaluate)
         cluster = self._backend()
         for draft in drafts:
             # A bundled model's settings go before the defaults of the file's form.
             said = {name: g for name, g in draft.settings.items() if g.source != DEFAULT}
             draft.settings = {**draft.settings, **self.base, **said}
-        engine, source, wrong = choose_engine(drafts, cluster, document.name)
-        env = self.world.env  # Inside of a cluster; PaddleCloud's jobs say so by a variable only.
+        engine, source = choose_engine(drafts, cluster, document.name, self.problems)
+        env = self.world.env  # PaddleCloud's jobs say by a variable only that we are inside of one
         is_inside = "PADDLE_TRAINER_ID" in env or env.get("PADDLE_PADDLEREC_ROLE") == "WORKER"
         submits = self.request.role == "MASTER" and not is_inside
-        more, odd = check_backend(engine, source, cluster, self.request, submits=submits)
-        self.problems += [*wrong, *more]
-        self.warnings += odd
+        odd = check_backend(
+            engine, source, self.request, has_cluster=bool(cluster), submits=submits
+        )
+        self.problems += [odd] if isinstance(odd, Problem) else []
+        self.warnings += [odd] if isinstance(odd, str) else []
         counts = merge_counts(drafts, cluster, engine)
         config = self._flat()
-        runs = tuple(run for draft in drafts if (run := self._run(draft, config)) is not None)
+        runs = [run for draft in drafts if (run := self._run(draft, config)) is not None]
         if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
-            runs = tuple(r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs)
+            runs = [r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs]
         if engine is not EngineKind.CLUSTER:
-            self.problems += missing_data(runs, partial(key_of, self.form))
+            self.problems += missing_data(runs, self.form.key_of)
         problems = [*document.problems, *reader.problems, *self.problems]
         if not runs and not problems:
             problems.append(Problem(f"{document.name}: nothing is to be run", NO_FORM))
         if problems:
             raise UsageError.of(list(dict.fromkeys(problems)))
         sources = {"engine": source, "workspace": self.workspace_source}
-        for draft in drafts:
-            sources |= {f"{draft.name}.{name}": g.source for name, g in draft.settings.items()}
+        sources |= {
+            f"{d.name}.{n}": given.source for d in drafts for n, given in d.settings.items()
+        }
         sources |= {name: given.source for name, given in counts.items()}
-        for path in document.leaves():
-            sources[f"config.{'.'.join(map(str, path))}"] = document.source(path)
-        odd = list(dict.fromkeys([*self.warnings, *reader.warnings]))
+        sources |= {f"config.{'.'.join(p)}": document.source(p) for p in document.leaves()}
         shape = choose_cluster(drafts, counts)
-        recipe = Recipe(engine, runs, shape, self.workspace, sources)
-        return replace(recipe, warnings=(*odd, *gone_with_pods(recipe)))
+        recipe = Recipe(engine, tuple(runs), shape, self.workspace, sources)
+        warnings = dict.fromkeys([*self.warnings, *reader.warnings])
+        return replace(recipe, warnings=(*warnings, *gone_with_pods(recipe)))
 
     # ---------------------------------------------------------------------- the file as a whole
 
@@ -152,25 +134,19 @@ class _Resolver:
         """
         if "." in key or key in TOP_WORDS or key in self.document.tree:
             return key
-        own = own_key(self.form, key)
+        own = self.form.own_key(key)
         leaves = [path for path in self.document.leaves() if path[-1] == key]
-        if is_known(self.form, own) or len(leaves) != 1 or "hyper_parameters" not in leaves[0]:
+        is_known = own in self.form.known | self.form.added
+        if is_known or len(leaves) != 1 or "hyper_parameters" not in leaves[0]:
             return own
-        return ".".join(map(str, leaves[0]))
+        return ".".join(leaves[0])
 
     def _find_workspace(self) -> None:
-        path: Path = ("workspace",)
-        if self.form == "v01":
-            path = ("train", "workspace")
-            if self.document.get(path) is None:
-                path = ("evaluate", "workspace")
-        elif self.form == "v2" and self.document.get(path) is None:
-            inner = [(section, "workspace") for section in v2.SECTIONS]
-            path = next((each for each in inner if self.document.get(each) is not None), path)
-        text, source = self.document.get(path), self.document.source(path)
-        if text is not None and not isinstance(text, str):
-            self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
-        elif text is not None:
+        """The workspace, and the model's folder: of 2.x the file's own, if that has a model."""
+        values = ((path, self.document.get(path)) for path in self.form.workspaces)
+        path, text = next(((p, value) for p, value in values if value is not None), ((), None))
+        source = self.document.source(path)
+        if isinstance(text, str):
             text = self._variables(text, source)
             found = find_workspace(text, self.config, self.world)
             if found is None:
@@ -178,34 +154,33 @@ class _Resolver:
                 self.problems.append(Problem(f"{source}: workspace '{text}' is not there", hint))
             self.workspace, self.workspace_source = found or self.directory, source
             self.has_workspace = found is not None
-        # The model's folder: the workspace; of 2.x the file's own, if that has a model.
-        is_ours = self.form == "v2" and not (
-            self.world.is_bundled(self.workspace) and not has_model(self.directory)
-        )
-        self.home = self.directory if is_ours else self.workspace
-        if self.world.is_bundled(self.home) and self.home != self.directory:
-            self._take_base(self.home)
+        elif text is not None:
+            self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
+        is_bundled = self.world.is_bundled(self.workspace)
+        if self.form.name != "v2" or (is_bundled and not has_model(self.directory)):
+            self.home = self.workspace
+        if is_bundled and self.directory != self.home == self.workspace:
+            self._take_base()
 
-    def _take_base(self, directory: str) -> None:
+    def _take_base(self) -> None:
         """The bundled model's own file gives what a file about it does not say."""
-        other = _Resolver(RecArgs(directory), self.world)
-        document = other.open()
-        if other.form != "v2":
+        other = _Resolver(RecArgs(self.home), self.world)
+        if other.form.name != "v2":
             return
-        (draft,) = v2.read(KeyReader(document, other._expand), is_evaluation=False)
+        (draft,) = other.form.read(other.reader, is_evaluation=False)
         said = draft.settings
         for side in ("reading", "test"):
             if (given := said.get(f"{side}.data")) is not None:
                 said[f"{side}.data"] = replace(given, value=other._locate(str(given.value)))
             # In the same form the file's own module goes before it, by the same key.
-            if self.form != "v2" and (module := said.pop(f"{side}.module", None)) is not None:
+            if self.form.name != "v2" and (module := said.pop(f"{side}.module", None)) is not None:
                 said.setdefault(f"{side}.reader", module)
         self.base = {name: given for name, given in said.items() if given.source != DEFAULT}
-        self.base_flat = flatten(document.tree)
+        self.base_flat = flatten(other.document.tree)
 
     def _expand(self, text: str, source: str, path: Path) -> str:
         """A value with what stands in braces, or behind paddlerec::, put in."""
-        if WORKSPACE in text and self.form == "v01" and path[:1] == ("evaluate",):
+        if WORKSPACE in text and self.form.name == "v01" and path[:1] == ("evaluate",):
             own = self.document.get(("evaluate", "workspace"))
             found = find_workspace(own, self.config, self.world) if isinstance(own, str) else None
             text = text.replace(WORKSPACE, found or self.workspace)
@@ -225,16 +200,16 @@ class _Resolver:
 
         return VARIABLE.sub(value, text)
 
-    def _flat(self) -> dict[str, object]:
+    def _flat(self) -> dict[str, Any]:
         """Every key flat and dotted, as models read them."""
-        found: dict[str, object] = dict(self.base_flat)
+        found = dict(self.base_flat)
         for name, value in flatten(self.document.tree).items():
             if isinstance(value, str):
                 value = self._expand(value, self.document.source(tuple(name.split("."))), ())
-                # A path that a model opens itself, and PaddleRec was not started in its folder.
-                if "/" in value and not os.path.exists(self.world.path(value)):
-                    inside = os.path.normpath(os.path.join(self.directory, value))
-                    value = inside if os.path.exists(inside) else value
+                # A path that a model opens itself, where PaddleRec was started in its folder.
+                inside = os.path.normpath(os.path.join(self.directory, value))
+                is_here = "/" not in value or os.path.exists(self.world.path(value))
+                value = value if is_here or not os.path.exists(inside) else inside
             found[name] = value
         for name in [name for name in found if name.startswith(OLD_HYPER)]:
             found[name.removeprefix("train.model.")] = found[name]
@@ -246,15 +221,15 @@ class _Resolver:
         found["config_abs_dir"] = self.directory
         return found
 
-    # ------------------------------------------------------------------------------ where it runs
-
     def _backend(self) -> Settings:
+        """The settings of -b: of a file, or of a site with its options."""
         text = self.request.backend
         if not text or self.request.role == "WORKER":
             return {}
-        if not backends.is_file(text):
-            return backends.read_site(text)
         name, _, extra = text.partition(",")
+        if not name.endswith((".yaml", ".yml")):
+            site = {"cluster.backend": name, "cluster.options": {"site": text}}
+            return {field: Given(value, "-b") for field, value in site.items()}
         path = self.world.path(name)
         if not os.path.isfile(path):
             what = f"-b {name}: there is no such file"
@@ -266,43 +241,42 @@ class _Resolver:
             self.problems += error.problems
             return {}
         reader = KeyReader(document, lambda text, source, _path: self._variables(text, source))
-        found = backends.read_backend(reader, path, extra)
+        found = read_backend(reader, path, extra)
         self.problems += [*document.problems, *reader.problems]
-        self.warnings += [*reader.warnings, *backends.unused_of(reader, document)]
+        self.warnings += reader.warnings
         return found
 
     # ----------------------------------------------------------------------------------- the runs
 
-    def _run(self, draft: Draft, config: Mapping[str, object]) -> TrainingRun | None:
-        said = draft.settings
+    def _run(self, draft: Draft, config: dict[str, Any]) -> TrainingRun | None:
+        said, name = draft.settings, self.document.name
         self._drop_missing(said)
         self._drop_test(said)
-        model = said.get("model")
-        file = None if model is None or model.value is None else self.world.path(model.value)
-        where = model.source if model is not None else self.document.name
+        model = said.get("model", Given(None, name))
+        file = None if model.value is None else self.world.path(model.value)
         told = self.problems if self.has_workspace else []
-        folder = inspect_folder(self.home, file, self.world, where, told)
+        folder = inspect_folder(self.home, file, self.world, model.source, told)
         if folder is None:
             return None
-        warnings, problems = unused(self.reader, self.form, folder.source)
-        self.warnings += warnings
-        self.problems += [problem for problem in problems if problem not in self.problems]
-
-        def missing(name: str, hint: str) -> None:
-            key = key_of(self.form, name)
-            what = f"{self.document.name}: {key} of run '{draft.name}' is missing"
-            if name.endswith(".batch_size") and folder.contract is ModelKind.DYGRAPH:
+        for problem, is_error in self.form.unused(self.reader, folder.source):
+            if is_error:
+                self.problems.append(problem)
+            else:
+                self.warnings.append(f"{problem.message}; {problem.hint}")
+        if (lacks := missing(draft)) is not None:
+            what = f"{name}: {self.form.key_of(lacks[0])} of run '{draft.name}' is missing"
+            if lacks[0].endswith(".batch_size") and folder.contract is ModelKind.DYGRAPH:
                 self.warnings.append(f"{what}: an item of RecDataset is a batch")
             else:
-                self.problems.append(Problem(what, hint))
-
-        draft.hyper = hyper = _nested(config)
-        rule, is_bundled = hyper.get("optimizer"), folder.contract is ModelKind.BUNDLED
+                self.problems.append(Problem(what, lacks[1]))
+        hyper = _nested(config)
+        rule = hyper.get("optimizer")
+        is_bundled = folder.contract is ModelKind.BUNDLED
         if is_bundled and isinstance(rule, dict) and "learning_rate" in rule:
             hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
-        run = build(draft, folder, config, self._locate, missing)
-        readings = {side: self._with_reader(run, side, said) for side in ("reading", "test")}
-        return replace(run, **readings)
+        run = build(draft, folder, self._locate, config=config, hyper=hyper)
+        reading, test = (self._with_reader(run, side, said) for side in ("reading", "test"))
+        return replace(run, reading=reading, test=test)
 
     def _drop_missing(self, said: Settings) -> None:
         """Files that the bundled model of that workspace does not have are its own ones."""
@@ -351,16 +325,16 @@ class _Resolver:
         if is_theirs(data, "reading.data") and not is_theirs(said.get("test.data"), "test.data"):
             said.pop("test.data", None)
 
-    def _with_reader(self, run: TrainingRun, side: str, said: Settings) -> Any:
+    def _with_reader(self, run: TrainingRun, side: str, said: Settings) -> Reading | None:
         """The reading with its reader as a path, a format's name, or a module of the folder."""
-        reading = getattr(run, side)
+        reading: Reading | None = getattr(run, side)
         if reading is None:
             return None
         word = reading.reader
         keys = (f"{at}.{key}" for key in ("reader", "module") for at in (side, "reading"))
         given = next((said[key] for key in keys if key in said), None)
         where = given.source if given is not None else self.document.name
-        folder = self.directory if self.form == "v2" else self.workspace
+        folder = self.directory if self.form.name == "v2" else self.workspace
         for candidate in (
             os.path.join(run.model_directory, *word.split(".")) + ".py",
             os.path.join(folder, word),
@@ -391,13 +365,13 @@ class _Resolver:
             return text
         beside = os.path.normpath(os.path.join(self.directory, os.path.expanduser(text)))
         here = self.world.path(text)
-        if self.form == "v2":  # of a bundled model: nobody has data in the package
+        if self.form.name == "v2":  # of a bundled model: nobody has data in the package
             is_here = self.world.is_bundled(self.directory) or os.path.exists(here)
             return here if is_here and not os.path.exists(beside) else beside
         return beside if os.path.exists(beside) and not os.path.exists(here) else here
 
 
-def _nested(config: Mapping[str, object]) -> dict[str, Any]:
+def _nested(config: dict[str, Any]) -> dict[str, Any]:
     """The nested hyper-parameters of a flat configuration."""
     found: dict[str, Any] = {}
     for name, value in config.items():

@@ -114,4 +114,4 @@ def read(reader: KeyReader, *, is_evaluation: bool) -> list[Draft]:
         found.setdefault("saving.export_directory", Given(where, export.source))
         found.setdefault("saving.export_every_epochs", Given(1, export.source))
     default(found, "strategy.geo_step", 400)
-    return [Draft(name, found, is_evaluation, reader.table("hyper_parameters"))]
+    return [Draft(name, found, is_evaluation)]
