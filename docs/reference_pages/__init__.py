@@ -1,8 +1,9 @@
 """All pages of docs/reference that are generated, and commands.md from the tables of the help.
 
 `make reference` writes them (__main__.py); a test compares them. launching.py: flags, environment
-and exit codes; paddlejob.py: the fields of a PaddleJob; schemas.py: the JSON Schemas;
-paddock_toml.py: that of paddock.toml; python.py: the names of `import paddock`;
+and exit codes; pserver.py: flags of a server; paddlejob.py: the fields of a PaddleJob;
+schemas.py: the JSON Schemas; paddock_toml.py: that of paddock.toml; python.py: the names of `import
+paddock`;
 bundled_models.py: what each reaches; rec_keys.py: the keys of config.yaml and backend.yaml.
 """
 
@@ -11,9 +12,8 @@ from __future__ import annotations
 from paddock.cli.family import usage_of
 from paddock.cli.help import commands_of
 from paddock.cli.main import COMMANDS as NAMES
-from paddock.ps.server import options
 from paddock.rec.config.folder import ResolveContext
-from reference_pages import bundled_models, launching, paddock_toml, python
+from reference_pages import bundled_models, launching, paddock_toml, pserver, python
 from reference_pages.paddlejob import reference_text
 from reference_pages.schemas import schemas
 
@@ -46,7 +46,7 @@ def pages() -> dict[str, str]:
         **launching.pages(),
         "paddlejob.md": reference_text(),
         "python.md": python.page(),
-        "pserver.md": options.page(),
+        "pserver.md": pserver.page(),
         "models.md": bundled_models.markdown(ResolveContext("/", {})),
         "paddock-toml.schema.json": paddock_toml.schema(),
         **{f"schemas/{name}": text for name, text in schemas().items()},

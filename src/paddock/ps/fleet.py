@@ -96,10 +96,9 @@ class DistributedStrategy:
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuses fields that are not there: a misspelt one would be a silent default."""
         if name not in ("a_sync", "a_sync_configs"):
-            raise UsageError(
-                f"DistributedStrategy has no field {name!r} for parameter servers",
-                hint="a_sync and a_sync_configs; optimizers and tables have specs of their own",
-            )
+            hint = "a_sync and a_sync_configs; optimizers and tables have specs of their own"
+            text = f"DistributedStrategy has no field {name!r} for parameter servers"
+            raise UsageError(text, hint=hint)
         if name == "a_sync" and not isinstance(value, bool):
             raise UsageError(f"a_sync is {value!r}", hint="True or False")
         if name == "a_sync_configs":
@@ -121,9 +120,8 @@ def client_options(strategy: DistributedStrategy) -> dict[str, Any]:
     chosen: list[dict[str, Any]] = [options for is_wanted, options in wanted if is_wanted]
     if len(chosen) > 1:
         names = " and ".join(options["strategy"] for options in chosen)
-        raise UsageError(
-            f"strategies {names} at once (a_sync={strategy.a_sync})", hint="choose one"
-        )
+        text = f"strategies {names} at once (a_sync={strategy.a_sync})"
+        raise UsageError(text, hint="choose one")
     return chosen[0] if chosen else {"strategy": "async"}
 
 
@@ -158,8 +156,6 @@ class Fleet:
         self._optimizer: DistributedOptimizer | None = None
         self._dirname = ""
 
-    # ---------------------------------------------------------------------------------- who am I
-
     def init(
         self,
         role_maker: Any = None,
@@ -172,15 +168,14 @@ class Fleet:
         """
         if is_collective:
             raise _collective()
+        kind = type(role_maker).__name__
         if isinstance(role_maker, Role):
             self._role = role_maker
-        elif role_maker is None or type(role_maker).__name__ == "PaddleCloudRoleMaker":
+        elif role_maker is None or kind == "PaddleCloudRoleMaker":
             self._role = read_role(self._env)
         else:
-            raise UsageError(
-                f"the role is given by a {type(role_maker).__name__}",
-                hint=INSTEAD["UserDefinedRoleMaker"],
-            )
+            hint = INSTEAD["UserDefinedRoleMaker"]
+            raise UsageError(f"the role is given by a {kind}", hint=hint)
         self._strategy = strategy
 
     @staticmethod
@@ -231,8 +226,6 @@ class Fleet:
         found = list(self.role.server_endpoints)
         return ",".join(found) if to_string else found
 
-    # ------------------------------------------------------------------------------------ server
-
     def init_server(self, dirname: str | None = None) -> None:
         """Checks that this is a server; run_server() recovers what its data directory holds.
 
@@ -253,8 +246,6 @@ class Fleet:
         code = run(server_words(self.role, self._dirname), self._env)
         if code:
             raise PaddockError(f"server {self.role.index} ended with code {code}", exit_code=code)
-
-    # ----------------------------------------------------------------------------------- trainer
 
     def init_worker(self, strategy: DistributedStrategy | None = None, **options: Any) -> Client:
         """Connects this trainer. options: further ones of Client, as timeout or token_file."""
@@ -284,8 +275,7 @@ class Fleet:
 
     def stop_worker(self) -> None:
         """Everything pushed is acknowledged, then the connections end."""
-        client = self.client
-        self._client = None
+        client, self._client = self.client, None
         client.close()
 
     def barrier_worker(self) -> None:
@@ -308,29 +298,24 @@ class Fleet:
         UsageError where the servers have no rule with the same numbers.
         """
         if self._client is not None and strategy not in (None, self._strategy):
-            raise UsageError(
-                "distributed_optimizer() got another strategy than init_worker()",
-                hint="the strategy is chosen where the client is made: init_worker(strategy)",
-            )
+            text = "distributed_optimizer() got another strategy than init_worker()"
+            hint = "the strategy is chosen where the client is made: init_worker(strategy)"
+            raise UsageError(text, hint=hint)
         self._strategy = strategy or self._strategy
         self._optimizer = DistributedOptimizer(optimizer, self._model)
         if self._client is not None:
             self._optimizer.begin(self._client)
         return self._optimizer
 
-    # ------------------------------------------------------------------------------- checkpoints
-
     def save_persistables(self, dirname: str, mode: int = 0) -> None:
         """Writes a checkpoint of all tables. mode 0: everything; 1: what changed since the last.
 
         Once for the job: let is_first_worker() call it.
         """
-        names = {0: "full", 1: "delta"}
-        if mode not in names:
-            raise UsageError(
-                f"mode is {mode}", hint="0 everything, 1 changes; Paddle's others have no equal"
-            )
-        self.client.save(dirname, mode=names[mode])
+        if mode not in (0, 1):
+            hint = "0 everything, 1 changes; Paddle's others have no equal"
+            raise UsageError(f"mode is {mode}", hint=hint)
+        self.client.save(dirname, mode=("full", "delta")[mode])
 
     def load_model(self, path: str, mode: int = 0) -> None:
         """Reads a checkpoint into the servers, whatever number of them wrote it."""
@@ -341,17 +326,11 @@ class Fleet:
     def shrink(self, threshold: float | None = None) -> int:
         """Drops the rows that their tables' accessors give up. Returns how many."""
         if threshold is not None:
-            raise UsageError(
-                f"threshold is {threshold}",
-                hint="Paddle ignores it; the tables say it: AccessorSpec(delete_score=...)",
-            )
-        dropped = 0
-        for table in self.client.status()[0]["tables"]:
-            if table["kind"] == "sparse":
-                dropped += self.client.shrink(str(table["name"]))
-        return dropped
-
-    # ------------------------------------------------------------------------------------ checks
+            hint = "Paddle ignores it; the tables say it: AccessorSpec(delete_score=...)"
+            raise UsageError(f"threshold is {threshold}", hint=hint)
+        tables = self.client.status()[0]["tables"]
+        sparse = [str(table["name"]) for table in tables if table["kind"] == "sparse"]
+        return sum(map(self.client.shrink, sparse))
 
     def _must_be(self, role: str, call: str) -> None:
         here = "server" if self.role.is_server else "worker"

@@ -171,10 +171,8 @@ def _tell(directory: str) -> None:
     global _is_told
     if not _is_told:
         _is_told = True
-        sys.stderr.write(
-            "paddock.ps: numba compiles the loops, a few seconds in all; the next process finds "
-            f"them in {directory}\n"
-        )
+        text = "numba compiles the loops, a few seconds in all; the next process finds them in"
+        sys.stderr.write(f"paddock.ps: {text} {directory}\n")
         sys.stderr.flush()
 
 
@@ -184,9 +182,6 @@ def _warn(error: Exception) -> None:
     if not _is_warned:
         _is_warned = True
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        warnings.warn(
-            f"compiled code cannot be kept for the next process ({reason}): every start compiles "
-            "anew; a directory for it: NUMBA_CACHE_DIR",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        text = f"compiled code cannot be kept for the next process ({reason}): every start compiles"
+        text += " anew; a directory for it: NUMBA_CACHE_DIR"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -9,6 +9,7 @@ trainer_count (threads of this trainer) and num_gradient_servers (number of trai
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,33 +28,16 @@ RANKS = ("PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"
 
 # What paddock acts on.
 KNOWN: dict[str, type] = {
-    "pservers": str,
-    "port": int,
-    "num_gradient_servers": int,
-    "trainer_id": int,
-    "local": bool,
-}
+    "pservers": str, "port": int, "num_gradient_servers": int, "trainer_id": int, "local": bool,
+}  # fmt: skip
 # What concerns the framework, the network or the old trainer program: taken, and nothing done.
 # One port serves all tables, dense and sparse, so the two numbers of ports have no meaning left.
 ACCEPTED: dict[str, type] = {
-    "ports_num": int,
-    "ports_num_for_sparse": int,
-    "use_gpu": bool,
-    "trainer_count": int,
-    "gpu_id": int,
-    "nics": str,
-    "rdma_tcp": str,
-    "seed": int,
-    "num_passes": int,
-    "log_period": int,
-    "dot_period": int,
-    "test_period": int,
-    "saving_period": int,
-    "save_dir": str,
-    "start_pass": int,
-    "init_model_path": str,
-    "comment": str,
-}
+    "ports_num": int, "ports_num_for_sparse": int, "use_gpu": bool, "trainer_count": int,
+    "gpu_id": int, "nics": str, "rdma_tcp": str, "seed": int, "num_passes": int, "log_period": int,
+    "dot_period": int, "test_period": int, "saving_period": int, "save_dir": str,
+    "start_pass": int, "init_model_path": str, "comment": str,
+}  # fmt: skip
 FALSE = ("0", "false", "no", "off", "")
 BOOLS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(FALSE, False)}
 
@@ -103,12 +87,8 @@ def read_init_arguments(kwargs: Mapping[str, Any], env: Mapping[str, str]) -> In
     problems: list[Problem] = []
     unknown = sorted(set(kwargs) - set(KNOWN) - set(ACCEPTED))
     if unknown:
-        problems.append(
-            Problem(
-                f"init() does not know {', '.join(unknown)}",
-                "it knows " + ", ".join([*KNOWN, *ACCEPTED]),
-            )
-        )
+        hint = "it knows " + ", ".join([*KNOWN, *ACCEPTED])
+        problems.append(Problem(f"init() does not know {', '.join(unknown)}", hint))
     given = _gather(kwargs, env, problems)
     endpoints = () if problems else _endpoints(given, env, problems)
     trainer, total = _place(given, env, problems) if endpoints else (0, 1)
@@ -153,12 +133,8 @@ def _endpoints(
     items = [item.strip() for item in given.get("pservers", "").split(",") if item.strip()]
     if given.get("local") is True:
         if items or is_cluster:
-            problems.append(
-                Problem(
-                    f"local=1 beside {'pservers' if items else CLUSTER}",
-                    "leave one of the two out: alone, or with servers",
-                )
-            )
+            text = f"local=1 beside {'pservers' if items else CLUSTER}"
+            problems.append(Problem(text, "leave one of the two out: alone, or with servers"))
         return ()
     if "pservers" not in given and env.get(SERVER_LIST, "").strip():
         return tuple(env[SERVER_LIST].split(","))
@@ -172,17 +148,12 @@ def _endpoints(
         ]
         why = next((sign for is_there, sign in signs if is_there), None)
         if why is not None:
-            problems.append(
-                Problem(
-                    f"this is training with others ({why}), but no pservers are named",
-                    f"init(pservers=...), or export {PREFIX}PSERVERS; to train alone, local=1",
-                )
-            )
+            text = f"this is training with others ({why}), but no pservers are named"
+            hint = f"init(pservers=...), or export {PREFIX}PSERVERS; to train alone, local=1"
+            problems.append(Problem(text, hint))
     port = given.get("port", 7164)
-    return tuple(
-        item if item.rpartition(":")[2].isdigit() and ":" in item else f"{item}:{port}"
-        for item in items
-    )
+    has_port = re.compile(r".*:\d+").fullmatch
+    return tuple(item if has_port(item) else f"{item}:{port}" for item in items)
 
 
 def _place(
@@ -194,21 +165,15 @@ def _place(
         rank, size = (env.get(name, "").strip() for name in names)
         if rank.isdigit() or size.isdigit():
             if trainer is None and not rank.isdigit() and size != "1":
-                problems.append(
-                    Problem(
-                        f"{names[1]} is {size}, but {names[0]} does not say which this is",
-                        f"init(trainer_id=...), or export {PREFIX}TRAINER_ID",
-                    )
-                )
+                text = f"{names[1]} is {size}, but {names[0]} does not say which this is"
+                hint = f"init(trainer_id=...), or export {PREFIX}TRAINER_ID"
+                problems.append(Problem(text, hint))
             trainer = int(rank) if trainer is None and rank.isdigit() else trainer
             total = int(size) if total is None and size.isdigit() else total
             break
     trainer, total = trainer or 0, 1 if total is None else total
     if not problems and not 0 <= trainer < total:
-        problems.append(
-            Problem(
-                f"trainer_id is {trainer}, num_gradient_servers is {total}",
-                "num_gradient_servers is the number of trainers; they count from 0",
-            )
-        )
+        text = f"trainer_id is {trainer}, num_gradient_servers is {total}"
+        hint = "num_gradient_servers is the number of trainers; they count from 0"
+        problems.append(Problem(text, hint))
     return trainer, total

@@ -77,7 +77,8 @@ def _hash(data: Piece, seed: int) -> int:
         both = int.from_bytes(data[-4:], "little") | int.from_bytes(data[:4], "little") << 32
         key = (_word(_SECRET, 8) ^ _word(_SECRET, 16)) - (seed ^ swapped << 32) & _MASK
         value = key ^ both
-        value ^= _turned(value, 49) ^ _turned(value, 24)
+        twice = value << 64 | value  # Two rotations, by 49 and 24 bits, of 64.
+        value ^= (twice >> 15 ^ twice >> 40) & _MASK
         value = value * _MX2 & _MASK
         value = (value ^ (value >> 35) + size) * _MX2 & _MASK
         return value ^ value >> 28
@@ -158,10 +159,6 @@ def _word(data: bytes, at: int) -> int:
 def _fold(left: int, right: int) -> int:
     product = left * right
     return product & _MASK ^ product >> 64
-
-
-def _turned(value: int, bits: int) -> int:
-    return value << bits & _MASK | value >> 64 - bits
 
 
 def _avalanche(value: int) -> int:

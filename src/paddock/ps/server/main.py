@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -117,13 +118,11 @@ def is_own_host(host: str, unknown: list[str] | None = None) -> bool:
         family, *_, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as sock:
             sock.bind(address)
-    except socket.gaierror:
-        if unknown is not None and host not in unknown:
+        return True
+    except OSError as error:
+        if isinstance(error, socket.gaierror) and unknown is not None and host not in unknown:
             unknown.append(host)
         return False
-    except OSError:
-        return False
-    return True
 
 
 def serve(
@@ -132,14 +131,12 @@ def serve(
     services: Mapping[str, HostedService] = NO_SERVICES,
 ) -> None:
     """Be a server until `ended` is set; snapshots are written meanwhile."""
-    metrics = None
-    if options.metrics_port is not None:
-        listener = open_port(options.metrics_port)
+    listener = None if options.metrics_port is None else open_port(options.metrics_port)
+    if listener is not None:
         say(f"metrics are on port {listener.getsockname()[1]}")
     server = make_server(options, services)
     snapshots = server.snapshots
-    if options.metrics_port is not None:
-        metrics = MetricsServer(listener, partial(metrics_of, server))
+    metrics = MetricsServer(listener, partial(metrics_of, server)) if listener else None
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
@@ -175,10 +172,8 @@ def metrics_of(server: Server) -> str:
 
 def tell_launcher(server: Server) -> None:
     """Send this server's counters to the launcher that has started it, if there is one."""
-    try:
+    with suppress(RuntimeError):  # a table came while they were counted: next time
         send_line(row_line(server_row(server.status()), LINE_BYTES_MAX))
-    except RuntimeError:  # a table came while they were counted: next time
-        return
 
 
 def finish(server: Server) -> None:
@@ -195,11 +190,9 @@ def finish(server: Server) -> None:
     if server.file is not None:
         server.file.close()
     if engine.broken:
-        raise PaddockError(
-            f"server {server.store.server}: {engine.broken}",
-            hint="start it again: it goes on from its --data-dir; if it ends like this again, give "
-            "it more memory, or add servers",
-        )
+        hint = "start it again: it goes on from its --data-dir; if it ends like this again, give "
+        hint += "it more memory, or add servers"
+        raise PaddockError(f"server {server.store.server}: {engine.broken}", hint=hint)
 
 
 def _leave_tables(server: Server) -> None:
@@ -263,9 +256,7 @@ def begin_with(engine: Engine, directory: str, job: str) -> None:
 
 def ready_line(server: Server, options: ServerOptions) -> str:
     """The one line that says the server is ready."""
-    trainers = options.num_gradient_servers
-    return (
-        f"pserver {options.index} of {server.store.servers} is ready on "
-        f"{join_endpoint(options.bind, server.port)} (job {options.job}, {trainers} "
-        f"trainer{'s' * (trainers != 1)}, ack {options.ack})"
-    )
+    count, where = options.num_gradient_servers, join_endpoint(options.bind, server.port)
+    trainers = f"{count} trainer{'s' * (count != 1)}"
+    who = f"pserver {options.index} of {server.store.servers} is ready on {where}"
+    return f"{who} (job {options.job}, {trainers}, ack {options.ack})"

@@ -2,18 +2,15 @@
 
 The names of 2017's ``paddle pserver`` are kept; what they were documented to mean is corrected
 where the page was wrong. A flag wins over the environment. All problems are told at once.
-
-``python -m paddock.ps.server.options`` prints docs/reference/pserver.md; a test compares the two.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from paddock.command_line import Flag, FlagTable, flag, read_line, spelled, to_seconds
+from paddock.command_line import Flag, FlagTable, flag, read_line, to_seconds
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import bare, split_endpoint
 from paddock.ps.server.own_endpoint import IsOwn, count_here, find_index, own_endpoint
@@ -22,14 +19,6 @@ LOOPBACK = "127.0.0.1"
 EVERYWHERE = ("0.0.0.0", "::")
 FLAGS_HINT = "paddock pserver --help"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-
-
-def _amount(text: str) -> float:
-    """A number, 0 or more. Raises ValueError."""
-    value = float(text)
-    if not 0 <= value < math.inf:
-        raise ValueError(text)
-    return value
 
 
 def _seconds(text: str) -> float:
@@ -41,10 +30,13 @@ def _seconds(text: str) -> float:
 
 
 def _size(text: str) -> int:
-    """Bytes, as in 512M or 8GiB."""
+    """Bytes, as in 512M or 8GiB. Raises ValueError, KeyError, OverflowError."""
     number = text.upper().rstrip("B").rstrip("I")
     unit = number[-1:] if number[-1:].isalpha() else ""
-    return int(_amount(number[: len(number) - len(unit)]) * _UNITS[unit])
+    size = float(number[: len(number) - len(unit)]) * _UNITS[unit]
+    if size < 0:
+        raise ValueError(text)
+    return int(size)
 
 
 def _port(text: str) -> int | None:
@@ -58,14 +50,14 @@ def _list(text: str) -> tuple[str, ...]:
     return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
-# What is wanted where a flag's text cannot be read.
-KIND_OF: dict[object, str] = {
-    int: "N",
-    _port: "PORT",
-    _seconds: "DURATION",
-    _size: "SIZE",
-    str: "TEXT",
-    _list: "LIST",
+# How the help shows a flag's value, and what is wanted where its text cannot be read.
+_KINDS: dict[object, tuple[str, str]] = {
+    int: ("N", "a whole number"),
+    _port: ("PORT", "0 to 65535"),
+    _seconds: ("DURATION", "seconds, or units as in 500ms, 5m, 1h30m"),
+    _size: ("SIZE", "bytes, as in 512M or 8G"),
+    str: ("TEXT", ""),
+    _list: ("LIST", ""),
 }
 METAVARS = {
     "port": "PORT", "bind": "HOST", "job": "NAME", "data-dir": "DIR", "load": "DIR",
@@ -73,23 +65,19 @@ METAVARS = {
     "on-lost-trainer": "", "end-with-trainers": "", "promote": "", "replica-of": "HOST:PORT",
     "witness": "HOST:PORT", "advertise": "HOST:PORT",
 }  # fmt: skip
-WANTED: dict[object, str] = {
-    int: "a whole number",
-    _port: "0 to 65535",
-    _seconds: "seconds, or units as in 500ms, 5m, 1h30m",
-    _size: "bytes, as in 512M or 8G",
-}
 
 
 def _flag(
-    default: str,
     meaning: str,
-    *env: str,
+    env: str = "",
+    default: str = "",
+    *,
     read: Callable[[str], Any] = str,
     words: tuple[str, ...] = (),
 ) -> Any:
-    """A field of Options that is a flag."""
-    return field(default=read(default), metadata={"flag": (default, meaning, env, read, words)})
+    """A field of ServerOptions that is a flag. env: variables that stand for it, between blanks."""
+    flag = (default, meaning, tuple(env.split()), read, words)
+    return field(default=read(default), metadata={"flag": flag})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,96 +90,85 @@ class ServerOptions:
 
     # The port of the users' documents; the program's own default was 20134.
     port: int = _flag(
-        "7164", "port to listen on; 0 for any free one", "PADDLE_PORT", "PADDLE_INIT_PORT", read=int
+        "port to listen on; 0 for any free one", "PADDLE_PORT PADDLE_INIT_PORT", "7164", read=int
     )
-    bind: str = _flag("", "address to listen on; 127.0.0.1 without a token")
+    bind: str = _flag("address to listen on; 127.0.0.1 without a token")
     num_gradient_servers: int = _flag(
-        "1",
         "number of trainers (not of servers)",
-        *("PADDLE_TRAINERS_NUM", "PADDLE_INIT_NUM_GRADIENT_SERVERS"),
-        *("OMPI_COMM_WORLD_SIZE", "PMI_SIZE"),
+        "PADDLE_TRAINERS_NUM PADDLE_INIT_NUM_GRADIENT_SERVERS OMPI_COMM_WORLD_SIZE PMI_SIZE",
+        "1",
         read=int,
     )
     endpoints: tuple[str, ...] = _flag(
-        "",
-        "host:port of every server of the job, in order",
-        "PADDLE_PSERVERS_IP_PORT_LIST",
-        read=_list,
+        "host:port of every server of the job, in order", "PADDLE_PSERVERS_IP_PORT_LIST", read=_list
     )
-    index: int = _flag("-1", "which of the endpoints this server is", "PADDLE_PSERVER_ID", read=int)
+    index: int = _flag("which of the endpoints this server is", "PADDLE_PSERVER_ID", "-1", read=int)
     job: str = _flag(
-        "default",
         "the job's id; trainers of another job are refused",
-        *("PADDLE_JOB_ID", "PADDOCK_JOB_ID"),
+        "PADDLE_JOB_ID PADDOCK_JOB_ID",
+        "default",
     )
     data_dir: str = _flag(
-        "", "log and snapshots; without it the state dies with the process", "PADDOCK_PS_DATA_DIR"
+        "log and snapshots; without it the state dies with the process", "PADDOCK_PS_DATA_DIR"
     )
-    load: str = _flag("", "a checkpoint to begin with, where there is no state yet")
+    load: str = _flag("a checkpoint to begin with, where there is no state yet")
     ack: str = _flag(
-        "",
         "when a push is acknowledged: memory, log, disk or replica",
         "PADDOCK_PS_ACK",
         words=("memory", "log", "disk", "replica"),
     )
-    snapshot_every: int = _flag("1G", "bytes of log after which a snapshot is written", read=_size)
+    snapshot_every: int = _flag(
+        "bytes of log after which a snapshot is written", default="1G", read=_size
+    )
     memory_limit: int = _flag(
-        "0",
         "bytes the tables may take; 0: 7/8 of this machine's or container's memory, divided by "
         "the job's servers on this host",
         "PADDOCK_PS_MEMORY_LIMIT",
+        "0",
         read=_size,
     )
-    token_file: str = _flag(
-        "", "file with the secret that trainers must know", "PADDOCK_PS_TOKEN_FILE"
-    )
-    tls_cert: str = _flag("", "certificate, PEM", "PADDOCK_PS_TLS_CERT")
-    tls_key: str = _flag("", "its key, PEM", "PADDOCK_PS_TLS_KEY")
+    token_file: str = _flag("file with the secret that trainers must know", "PADDOCK_PS_TOKEN_FILE")
+    tls_cert: str = _flag("certificate, PEM", "PADDOCK_PS_TLS_CERT")
+    tls_key: str = _flag("its key, PEM", "PADDOCK_PS_TLS_KEY")
     tls_ca: str = _flag(
-        "",
         "who signed the certificates of the pair's other server and of its witness, PEM; "
         "else looked for in --tls-cert",
         "PADDOCK_PS_TLS_CA",
     )
     trainer_timeout: float = _flag(
-        "60",
         "seconds of silence after which a trainer is expelled",
         "PADDOCK_PS_TRAINER_TIMEOUT",
+        "60",
         read=_seconds,
     )
     on_lost_trainer: str = _flag(
-        "fail",
         "fail, or rescale: go on with those that are left",
         "PADDOCK_PS_ON_LOST_TRAINER",
+        "fail",
         words=("fail", "rescale"),
     )
     end_with_trainers: str = _flag(
-        "no",
         "yes: end when every trainer has closed its client, or is lost (--on-lost-trainer rescale)",
+        default="no",
         words=("yes", "no"),
     )
     replica_of: str = _flag(
-        "",
         "host:port of the primary that this server follows, until it takes its place",
         "PADDOCK_PS_REPLICA_OF",
     )
     witness: str = _flag(
-        "",
         "host:port of a server, or paddock ps witness, that says which of a pair is primary",
         "PADDOCK_PS_WITNESS",
     )
     advertise: str = _flag(
-        "",
         "host:port under which the other server of the pair and trainers reach this one",
         "PADDOCK_PS_ADVERTISE",
     )
     promote: str = _flag(
-        "",
         "yes, once: this server's log is the right one, after the witness lost its files",
         words=("yes",),
     )
     metrics_port: int | None = _flag(
-        "",
         "Prometheus reads http://HOST:PORT/metrics, at every address; 0 for any free port",
         read=_port,
     )
@@ -237,16 +214,13 @@ def _table() -> Iterator[Flag]:
             default, meaning, env, read, words = one.metadata["flag"]
             name = one.name if one.name == "num_gradient_servers" else one.name.replace("_", "-")
             shown = "" if default == "-1" else default
-            yield flag(name, METAVARS.get(name, KIND_OF[read]), meaning, env=env, choices=words,
+            yield flag(name, METAVARS.get(name, _KINDS[read][0]), meaning, env=env, choices=words,
                        default=shown)  # fmt: skip
     for name, why in IGNORED.items():
         yield Flag(name, "text", "", why, "Accepted, without effect", status="ignored", bare="1")
 
 
 TABLE = FlagTable("pserver", _table(), goes_single=True)
-OPTIONS = tuple(
-    one for one in TABLE.flags if one.env or (one.status == "normal" and one.name != "help")
-)
 
 
 def read_options(
@@ -279,7 +253,7 @@ def read_options(
         try:
             values[one.name] = read(text)
         except (ValueError, KeyError, OverflowError):
-            problems.append(Problem(f"--{shown} is {text!r}", WANTED[read]))
+            problems.append(Problem(f"--{shown} is {text!r}", _KINDS[read][1]))
         if choices and text not in (default, *choices):
             problems.append(Problem(f"--{shown} is {text!r}", " or ".join(choices)))
     if not problems:
@@ -320,31 +294,20 @@ def _settled(
 def _mistakes(o: ServerOptions) -> list[tuple[object, str, str]]:
     """(whether it was made, what to say, a hint)."""
     doubled = sorted({e for e in o.endpoints if o.endpoints.count(e) > 1})
+    trainers, ack, pair = o.num_gradient_servers, o.ack, "--witness HOST:PORT"
     return [
         (not 0 <= o.port < 65536, f"--port is {o.port}", "0 to 65535"),
-        (
-            o.num_gradient_servers < 1,
-            f"--num_gradient_servers is {o.num_gradient_servers}",
-            "the number of trainers",
-        ),
+        (trainers < 1, f"--num_gradient_servers is {trainers}", "the number of trainers"),
         (doubled, f"--endpoints lists {', '.join(doubled)} twice", "each once"),
-        (
-            o.ack in ("log", "disk", "replica") and not o.data_dir,
-            f"--ack {o.ack} needs a log",
-            "--data-dir DIR",
-        ),
+        (ack != "memory" and not o.data_dir, f"--ack {ack} needs a log", "--data-dir DIR"),
         (
             o.load and o.witness,
             "--load does not go with --witness",
             "paddock ps load, when the pair serves",
         ),
         (o.tls_key and not o.tls_cert, "--tls-key is set without --tls-cert", "both, or neither"),
-        (
-            o.ack == "replica" and not o.witness,
-            "--ack replica needs a witness",
-            "--witness HOST:PORT",
-        ),
-        (o.replica_of and not o.witness, "--replica-of needs a witness", "--witness HOST:PORT"),
+        (ack == "replica" and not o.witness, "--ack replica needs a witness", pair),
+        (o.replica_of and not o.witness, "--replica-of needs a witness", pair),
         (o.witness and not o.data_dir, "a server of a pair needs a log", "--data-dir DIR"),
         (
             o.witness and o.witness == o.replica_of,
@@ -361,7 +324,7 @@ def _mistakes(o: ServerOptions) -> list[tuple[object, str, str]]:
         (
             o.promote and not (o.witness or o.replica_of),
             "--promote needs a witness: only a server of a pair is promoted",
-            "--witness HOST:PORT; a server alone needs no --promote",
+            f"{pair}; a server alone needs no --promote",
         ),
         (
             o.witness and o.bind in EVERYWHERE and not o.advertise,
@@ -385,38 +348,3 @@ def _doubts(o: ServerOptions) -> list[tuple[object, str]]:
             "change every table, and end trainers; --token-file FILE, the same for trainers",
         ),
     ]
-
-
-def page() -> str:
-    """docs/reference/pserver.md: every flag of ``paddock pserver``."""
-    lines = [
-        "<!-- Generated by make reference. -->\n",
-        "# Flags of `paddock pserver`\n",
-        "English | [中文](pserver.zh.md)\n",
-        "`--flag value` and `--flag=value`; dashes and underscores are the same. A flag wins over"
-        " the environment; of several variables the first that is set counts. Sizes are bytes or"
-        " carry units: `512M`, `8G`. All problems of a command line are reported at once, exit"
-        " code 2. On SIGTERM and SIGINT a server ends with exit code 0; with `--data-dir` the"
-        " next start goes on from there.\n",
-        "| flag | default | meaning | environment |",
-        "|---|---|---|---|",
-        *(_row(option) for option in OPTIONS),
-        "",
-        "Without `--index` a server finds its place in `--endpoints` by `POD_IP` and its port, or"
-        " by a port that only one of them has. Without `--bind` it listens on the host that"
-        " `--endpoints` gives it, else on 127.0.0.1, or on every address where a token is set."
-        " Without `--ack` it is `log` with a data directory, else `memory`.\n",
-        "## Accepted, without effect\n",
-        "Flags of the `paddle pserver` of 2017. Each is said once at the start.\n",
-        "| flag | why |",
-        "|---|---|",
-        *(f"| `{spelled(name)}` | {why} |" for name, why in IGNORED.items()),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _row(option: Flag) -> str:
-    variables = " ".join(f"`{name}`" for name in option.env)
-    default = f"`{option.default}`" if option.default else ""
-    return f"| `{spelled(option.name)}` | {default} | {option.help} | {variables} |"
