@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +29,27 @@ from paddock.rec.bundled.local_tables import LocalTables as Tables
 from paddock.rec.worker_group import WorkerGroup, WorkerOffset
 
 
-class AllReduceGroup(Protocol):
-    """Processes that add up arrays; all of them make the same calls."""
+class AllReduceGroup:
+    """Processes that add up arrays; all of them make the same calls.
 
-    rank: int
-    size: int
+    distributed: the framework's module, with its group of all processes of the job.
+    """
+
+    def __init__(self, distributed: Any) -> None:
+        self._distributed = distributed
+        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
 
     def add(self, numbers: NDArray[Any]) -> None:
         """In place, the sum over all. numbers: contiguous, float32 or float64."""
+        raise NotImplementedError
 
     def gather(self, thing: object) -> list[Any]:
-        """Each process's thing, by rank."""
+        """Each process's thing, by rank; pickled, between processes of one job."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """This process leaves."""
+        self._distributed.destroy_process_group()
 
 
 @dataclass(frozen=True)

@@ -204,13 +204,11 @@ class PassSource:
         """Wait for the pass of this number, and read it; nothing for one that is not planned."""
         if epoch not in self.online.numbers:
             return
-        files = [path for place in self._directories(epoch) for path in self._wait(epoch, place)]
+        places = [d for root in self.reading.paths for d in self.online.directories(root, epoch)]
+        files = [path for place in places for path in self._wait(epoch, place)]
         if files:
             inner = self.read(replace(self.reading, paths=tuple(files)))
             yield from inner.open(epoch, position)
-
-    def _directories(self, epoch: int) -> list[str]:
-        return [d for root in self.reading.paths for d in self.online.directories(root, epoch)]
 
     def _wait(self, epoch: int, directory: str) -> list[str]:
         """The files of a directory, once it is complete. Raises PaddockError at the deadline."""

@@ -15,6 +15,7 @@ from paddle.utils import dlpack
 
 from paddock.ps import paddle as ps_paddle
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.rec.data_parallel import AllReduceGroup
 from paddock.rec.models import paddle_private as private
 from paddock.rec.models.net import Layer, Net
 from paddock.rec.pickles import read_arrays
@@ -118,28 +119,22 @@ def _with(layer: nn.Layer, **values: NDArray[Any]) -> nn.Layer:
     return layer
 
 
-class PaddleGroup:
-    """All processes of a job of `paddock launch`, on their processors. A Group."""
+class PaddleGroup(AllReduceGroup):
+    """All processes of a job of `paddock launch`, on their processors."""
 
     def __init__(self) -> None:
         distributed.init_parallel_env()  # Of PADDLE_MASTER, PADDLE_TRAINER_ID and the endpoints.
-        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        super().__init__(distributed)
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """In place, the sum over all."""
         tensor = paddle.to_tensor(numbers)
         distributed.all_reduce(tensor)
         numbers[...] = tensor.numpy()
 
     def gather(self, thing: object) -> list[Any]:
-        """Each process's thing, by rank; pickled, between processes of one job."""
         found: list[Any] = []
         distributed.all_gather_object(found, thing)
         return found
-
-    def close(self) -> None:
-        """This process leaves."""
-        distributed.destroy_process_group()
 
 
 NET, GROUP = PaddleNet, PaddleGroup

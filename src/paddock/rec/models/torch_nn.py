@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from paddock.ps import torch as ps_torch
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.rec.data_parallel import AllReduceGroup
 from paddock.rec.models.net import Net
 
 
@@ -111,26 +112,20 @@ def _with(layer: nn.Module, **values: NDArray[Any]) -> nn.Module:
     return layer
 
 
-class TorchGroup:
-    """All processes of a job of `paddock launch`, on their processors. A Group."""
+class TorchGroup(AllReduceGroup):
+    """All processes of a job of `paddock launch`, on their processors."""
 
     def __init__(self) -> None:
         distributed.init_process_group("gloo")  # Of RANK, WORLD_SIZE and MASTER_ADDR.
-        self.rank, self.size = distributed.get_rank(), distributed.get_world_size()
+        super().__init__(distributed)
 
     def add(self, numbers: NDArray[Any]) -> None:
-        """In place, the sum over all."""
         distributed.all_reduce(torch.from_numpy(numbers))
 
     def gather(self, thing: object) -> list[Any]:
-        """Each process's thing, by rank; pickled, between processes of one job."""
         found: list[Any] = [None] * self.size
         distributed.all_gather_object(found, thing)
         return found
-
-    def close(self) -> None:
-        """This process leaves."""
-        distributed.destroy_process_group()
 
 
 NET, GROUP = TorchNet, TorchGroup
