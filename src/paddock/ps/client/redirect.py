@@ -1,4 +1,4 @@
-"""A trainer learns the new owner of a shard that has moved, and sends again what was refused.
+"""A trainer learns the new routing of a shard that has moved, and resends what was refused.
 
 Order is kept. A server that refuses a push refuses the trainer's later ones to the table too, so
 the refused ones are the newest; all are read before any is sent again, each under a new number
@@ -61,7 +61,7 @@ class RetryBudget:
 
 
 def update_owners(remote: RemoteTable, refusal: RequestError) -> None:
-    """Take over the owners that a refusal names."""
+    """A table's routing, shard by shard, becomes that of the owners that a refusal names."""
     owners = refusal.facts.get("owners")
     for shard, server in owners.items() if isinstance(owners, dict) else ():
         if int(server) >= len(remote.numbers):
