@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.client.trainer_config import SERVERS, TRAINER, TRAINERS, read_number
 
 ROLES = ("PSERVER", "TRAINER")
 
@@ -52,20 +53,18 @@ def read_role(env: Mapping[str, str]) -> ProcessRole:
                 "PSERVER or TRAINER; paddock launch --server-num N --worker-num M sets it",
             )
         )
-    text = env.get("PADDLE_PSERVERS_IP_PORT_LIST", "")
+    text = env.get(SERVERS, "")
     servers = tuple(item.strip() for item in text.split(",") if item.strip())
     if not servers:
-        problems.append(
-            Problem("PADDLE_PSERVERS_IP_PORT_LIST names no server", "host:port,host:port,...")
-        )
-    trainers = _number(env, "PADDLE_TRAINERS_NUM", problems)
+        problems.append(Problem(f"{SERVERS} names no server", "host:port,host:port,..."))
+    trainers = read_number(env, TRAINERS, problems)
     index = 0
     if kind == "TRAINER":
-        index = _number(env, "PADDLE_TRAINER_ID", problems)
+        index = read_number(env, TRAINER, problems)
         if not problems and index >= trainers:
             problems.append(
                 Problem(
-                    f"PADDLE_TRAINER_ID is {index}, PADDLE_TRAINERS_NUM is {trainers}",
+                    f"{TRAINER} is {index}, {TRAINERS} is {trainers}",
                     "trainers count from 0",
                 )
             )
@@ -74,14 +73,6 @@ def read_role(env: Mapping[str, str]) -> ProcessRole:
     if problems:
         raise UsageError.of(problems)
     return ProcessRole(kind == "PSERVER", index, servers, trainers)
-
-
-def _number(env: Mapping[str, str], name: str, problems: list[Problem]) -> int:
-    text = env.get(name, "").strip()
-    if text.isdigit():
-        return int(text)
-    problems.append(Problem(f"{name} is {text!r}" if text else f"{name} is not set", "a number"))
-    return 0
 
 
 def _server_index(env: Mapping[str, str], servers: Sequence[str], problems: list[Problem]) -> int:
@@ -98,7 +89,7 @@ def _server_index(env: Mapping[str, str], servers: Sequence[str], problems: list
     problems.append(
         Problem(
             f"this server, POD_IP:PADDLE_PORT = {address or '?'}:{port or '?'}, is not in "
-            f"PADDLE_PSERVERS_IP_PORT_LIST = {','.join(servers)}",
+            f"{SERVERS} = {','.join(servers)}",
             "both must be as the list has them; or set PADDLE_PSERVER_ID",
         )
     )

@@ -15,16 +15,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.client.trainer_config import SERVERS, TRAINER, TRAINERS
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client
 
 PREFIX = "PADDLE_INIT_"
 CLUSTER = "PADDLE_CLUSTER_TRAIN"
-SERVER_LIST = "PADDLE_PSERVERS_IP_PORT_LIST"
 # Launchers that start several trainers, and how they say of how many this is one, and which.
-SEVERAL = ("PADDLE_TRAINERS_NUM", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-RANKS = ("PADDLE_TRAINER_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+SEVERAL = (TRAINERS, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+RANKS = (TRAINER, "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 # What paddock acts on.
 KNOWN: dict[str, type] = {
@@ -136,8 +136,8 @@ def _endpoints(
             text = f"local=1 beside {'pservers' if items else CLUSTER}"
             problems.append(Problem(text, "leave one of the two out: alone, or with servers"))
         return ()
-    if "pservers" not in given and env.get(SERVER_LIST, "").strip():
-        return tuple(env[SERVER_LIST].split(","))
+    if "pservers" not in given and env.get(SERVERS, "").strip():
+        return tuple(env[SERVERS].split(","))
     if not items:
         signs = [
             (is_cluster, CLUSTER),

@@ -16,7 +16,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.checkpoints import check_save
 from paddock.ps.storage.checkpoint import latest_name, list_checkpoints, open_checkpoint
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import BODY_MAX
+from paddock.ps.wire.frames import BODY_MAX, Buffer, Op
 from ps.client.running import fleet
 from ps.client.test_checkpoints import TABLES, WORDS, declare, train
 from ps.running import Job
@@ -118,18 +118,18 @@ def test_a_server_killed_after_it_wrote_its_part_saves_again(trainer: Path, tmp_
         declare(ps)
         train(ps, range(3))
         wanted, peer, killed = ps.digest(), ps.peers[1], list[str]()
-        read = peer.read_file
+        read = peer.file
 
-        def lost(file: str, offset: int) -> object:
+        def lost(op: Op, file: str, offset: int, *content: Buffer) -> object:
             if not killed:
                 killed.append(file)
                 two.kill(1)
                 for path in (tmp_path / "two" / "data-1" / "parts").iterdir():
                     path.rename(tmp_path / "gone")
                 two.start(1)
-            return read(file, offset)
+            return read(op, file, offset, *content)
 
-        peer.read_file = lost  # type: ignore[method-assign, assignment]
+        peer.file = lost  # type: ignore[method-assign, assignment]
         ps.save(HERE)
     assert latest_name(trainer / "saved") == list_checkpoints(trainer / "saved")[0]
     with fleet(1) as one, one.client() as ps:
@@ -146,8 +146,8 @@ def test_a_client_reads_and_writes_files_of_checkpoints_only(tmp_path: Path, fil
         declare(ps, TABLES[:1])
         peer = ps.peers[0]
         with pytest.raises(PaddockError):
-            peer.write_file(file, 0, b"x")  # type: ignore[arg-type]
+            peer.file(Op.WRITE, file, 0, b"x")  # type: ignore[arg-type]
         with pytest.raises((RequestError, UsageError, PaddockError)):
-            peer.read_file(file, 0)  # type: ignore[arg-type]
+            peer.file(Op.READ, file, 0)  # type: ignore[arg-type]
         assert not list((tmp_path / "0").rglob("load-*/*"))
         assert ps.digest()

@@ -12,7 +12,8 @@ from paddock.ps.client.admin import Admin, AdminSettings
 from paddock.ps.connection import FrameConnection
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.strategies import STRATEGIES
-from paddock.ps.wire.frames import Buffer, Header, Op
+from paddock.ps.stream import FrameStream
+from paddock.ps.wire.frames import Buffer, FrameFlag, Header, Op
 from ps.client.running import fleet
 
 SGD = OptimizerSpec("sgd", 1.0)
@@ -48,18 +49,18 @@ def test_rows_and_vectors_are_those_of_single_calls(strategy: str) -> None:
 def test_one_turn_for_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """All servers have been asked for all of it before the first answer is read."""
     said: list[str] = []
-    send, receive_into = FrameConnection.send, FrameConnection.receive_into
+    send, receive_into = FrameStream.send, FrameConnection.receive_into
 
-    def sent(self: FrameConnection, header: Header, *body: Buffer) -> None:
+    def sent(self: FrameStream, header: Header, *body: Buffer) -> None:
         send(self, header, *body)
-        if header.op in (Op.PULL, Op.PULL_DENSE):
+        if not header.flags & FrameFlag.ANSWER and header.op in (Op.PULL, Op.PULL_DENSE):
             said.append("asked")
 
     def received(self: FrameConnection, view: memoryview) -> Header:
         said.append("took")
         return receive_into(self, view)
 
-    monkeypatch.setattr(FrameConnection, "send", sent)
+    monkeypatch.setattr(FrameStream, "send", sent)
     monkeypatch.setattr(FrameConnection, "receive_into", received)
     with fleet(2) as running, running.client() as ps:
         for spec in ALL:

@@ -197,7 +197,7 @@ def _fetch(peer: ServerConnection, files: Iterable[tuple[str, int]], into: Path)
         for file, size in files:
             with (into / Path(file).name).open("wb") as written:
                 while (at := written.tell()) < size:
-                    if not written.write(peer.read_file(file, at)):
+                    if not written.write(peer.file(Op.READ, file, at)):
                         raise PaddockError(
                             f"server {peer.index}: {file} ends at {at} instead of {size} bytes",
                             hint="save again",
@@ -217,7 +217,7 @@ def _send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
             with path.open("rb") as opened:
                 at = 0
                 while piece := opened.read(PIECE):
-                    peer.write_file(file, at, piece)
+                    peer.file(Op.WRITE, file, at, piece)
                     at += len(piece)
 
 

@@ -336,14 +336,14 @@ class ServerConnection:
 
         return self.retry(self.purpose, once)
 
-    def read_file(self, file: str, offset: int) -> Buffer:
-        """A frame of a file that the server keeps for this side (storage/spool.py)."""
-        return self.exchange(self._header(Op.READ), _json(file=file, offset=offset))
+    def file(self, op: Op, file: str, offset: int, *content: Buffer) -> Buffer:
+        """READ: a frame of a file that the server keeps for this side (storage/spool.py).
 
-    def write_file(self, file: str, offset: int, content: Buffer) -> None:
-        """The other way: a piece of a file, smaller than a frame."""
-        head = _json(file=file, offset=offset)
-        self.exchange(self._header(Op.WRITE)._replace(count=len(head)), head, content)
+        WRITE: a piece of it the other way, smaller than a frame.
+        """
+        head = json.dumps({"file": file, "offset": offset}).encode()
+        header = self._header(op)._replace(count=len(head) if content else 0)
+        return self.exchange(header, head, *content)
 
     def tables(self) -> list[dict[str, Any]]:
         """The tables of the server, as it describes them."""
@@ -394,10 +394,6 @@ class ServerConnection:
         return Header(op, table=table, step=step, trainer=who.trainer, incarnation=who.incarnation)
 
 
-def _json(**values: Any) -> bytes:
-    return json.dumps(values).encode()
-
-
 def order_all(peers: Sequence[ServerConnection], op: Op, data: dict[str, Any]) -> None:
     """Give all servers an order that may be repeated without harm, in one round trip."""
     body = json.dumps(data).encode()
@@ -415,7 +411,7 @@ def ask_once(
     """
     try:
         for peer, purpose, header, body, _ in asked:
-            peer.link(purpose).send(header, body)
+            peer.link(purpose).stream.send(header, body)
         for peer, purpose, _, _, into in asked:
             link = peer.link(purpose)
             link.receive() if into is None else link.receive_into(into)

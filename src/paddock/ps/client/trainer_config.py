@@ -53,8 +53,10 @@ def read_trainer_config(
     """
     problems: list[Problem] = []
     found = _endpoints(env, endpoints, problems)
-    number = _number(env, TRAINER, trainer, 0, problems)
-    total = _number(env, TRAINERS, trainers, max(1, number + 1), problems)
+    number = read_number(env, TRAINER, problems, 0) if trainer is None else trainer
+    total = trainers
+    if total is None:
+        total = read_number(env, TRAINERS, problems, max(1, number + 1))
     if not problems and not 0 <= number < max(total, 1):
         problems.append(
             Problem(
@@ -115,15 +117,14 @@ def _endpoints(
     return tuple(items)
 
 
-def _number(
-    env: Mapping[str, str], name: str, given: int | None, otherwise: int, problems: list[Problem]
+def read_number(
+    env: Mapping[str, str], name: str, problems: list[Problem], otherwise: int | None = None
 ) -> int:
-    if given is not None:
-        return given
+    """The whole number in a variable, else this one; a problem where there is neither."""
     text = env.get(name, "").strip()
-    if not text:
-        return otherwise
     if text.isdigit():
         return int(text)
-    problems.append(Problem(f"{name} is {text!r}", "a whole number"))
-    return otherwise
+    if text or otherwise is None:
+        shown = f"{name} is {text!r}" if text else f"{name} is not set"
+        problems.append(Problem(shown, "a whole number"))
+    return otherwise or 0
