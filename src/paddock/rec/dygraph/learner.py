@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,18 +118,18 @@ class DygraphLearner:
         with user_code(self._folder.directory):
             if self._served is None:
                 self.optimizer.clear_grad()
-                with within_its_rows(self.optimizer):
-                    loss, self._found, printed = hooks.train_forward(
-                        self.net, self._found, batch, config
-                    )
+                around = within_its_rows(self.optimizer)
+            else:
+                around = self._served.batch(batch)
+            with around:
+                loss, self._found, printed = hooks.train_forward(
+                    self.net, self._found, batch, config
+                )
+            if self._served is None:
                 loss.backward()
                 check_finite(loss, self.net)
                 self.optimizer.step()
             else:
-                with self._served.batch(batch):
-                    loss, self._found, printed = hooks.train_forward(
-                        self.net, self._found, batch, config
-                    )
                 self._served.step(loss)
         return self._numbers(printed, loss)
 
@@ -142,12 +143,9 @@ class DygraphLearner:
                 f"{self._folder.directory}: DygraphModel has no infer_forward",
                 hint="write it, or evaluate with the model's own script",
             )
-        with user_code(self._folder.directory), paddle.no_grad():
-            if self._served is None:
-                self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
-            else:
-                with self._served.batch(batch):
-                    self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
+        around = nullcontext() if self._served is None else self._served.batch(batch)
+        with user_code(self._folder.directory), paddle.no_grad(), around:
+            self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
         return self._numbers(printed, None)
 
     def _numbers(self, printed: Any, loss: Any) -> dict[str, float]:

@@ -125,7 +125,7 @@ def decay_of(parameter: Any, optimizer: Any) -> tuple[float, float]:
     if regularizer is None:
         # Momentum takes L2Decay into its kernel.
         return 0.0, float(private.setting_or_none(optimizer, "regularization_coeff") or 0.0)
-    coefficient = private.coefficient_of(regularizer)
+    coefficient = float(private.coefficient_of(regularizer))
     return (coefficient, 0.0) if "L1" in type(regularizer).__name__ else (0.0, coefficient)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Bag, Batch, matrix
 from paddock.errors import UsageError
+from paddock.rec.config.document import flatten
 
 Value = TypeVar("Value", int, float, str, bool, list[int], list[float])
 
@@ -123,7 +124,7 @@ class Hyper:
     """
 
     def __init__(self, given: Mapping[str, object]) -> None:
-        self._given = dict(_flat(given, ""))
+        self._given = flatten(given)
         self._read: set[str] = set()
 
     def __call__(self, name: str, default: Value) -> Value:
@@ -159,13 +160,3 @@ def _number(value: int | str) -> float | int | str:
         return float(value)
     except ValueError:
         return value
-
-
-def _flat(given: Mapping[str, object], prefix: str) -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
-    for name, value in given.items():
-        if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}.")
-        else:
-            found.append((prefix + name, value))
-    return found

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -120,6 +121,10 @@ class Net(ABC):
 
     framework: Framework
     name: str  # torch | paddle
+    root: Any  # The module that has all layers.
+    functional: Any  # The framework's module of functions, and its context without gradients.
+    no_grad: Callable[[], AbstractContextManager[None]]
+    batch_norm_layer: Callable[[int], Layer]
     # Operations that are alike in both: relu(x), softmax(x, axis), class_loss(logits, label) ...
     relu: Callable[[Tensor], Tensor]
     sigmoid: Callable[[Tensor], Tensor]
@@ -178,7 +183,7 @@ class Net(ABC):
 
     def batch_norm(self, name: str, channels: int) -> Layer:
         """A layer of (examples, channels, height, width); running statistics for evaluation."""
-        return self._kept(name, self._batch_norm(channels))
+        return self._kept(name, self.batch_norm_layer(channels))
 
     def parameter(self, name: str, shape: Sequence[int], initial: InitialSpec) -> Tensor:
         """A tensor that learns."""
@@ -216,18 +221,30 @@ class Net(ABC):
             loss = self.class_loss(logits, self.tensor(labels.astype(np.int64)))
         return Output(self.softmax(logits, -1), loss, labels.astype(np.float32))
 
+    def pool(self, x: Tensor, size: int, stride: int) -> Tensor:
+        """The largest of each square, padded by half its size."""
+        return self.functional.max_pool2d(x, size, stride, size // 2)
+
+    def dropout(self, x: Tensor, chance: float) -> Tensor:
+        """Zeros in place of some numbers, where the model learns."""
+        return self.functional.dropout(x, chance, training=self.root.training)
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """A context in which nothing learns."""
+        self.root.eval()
+        try:
+            with self.no_grad():
+                yield
+        finally:
+            self.root.train()
+
     # ------------------------------------------------------------------- what a framework fills in
 
     @abstractmethod
     def tensor(self, array: NDArray[Any]) -> Tensor: ...
     @abstractmethod
     def concat(self, parts: Sequence[Tensor], axis: int = 1) -> Tensor: ...
-    @abstractmethod
-    def pool(self, x: Tensor, size: int, stride: int) -> Tensor:
-        """The largest of each square, padded by half its size."""
-
-    @abstractmethod
-    def dropout(self, x: Tensor, chance: float) -> Tensor: ...
     @abstractmethod
     def binary_loss(self, logit: Tensor, label: Tensor) -> Tensor: ...
     @abstractmethod
@@ -251,17 +268,11 @@ class Net(ABC):
         """Dense parameters and buffers become these."""
 
     @abstractmethod
-    def evaluating(self) -> Any:
-        """A context in which nothing learns."""
-
-    @abstractmethod
     def _embedding(self, spec: SparseSpec) -> EmbeddingBase: ...
     @abstractmethod
     def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> Layer: ...
     @abstractmethod
     def _conv(self, weight: NDArray[Any], stride: int) -> Layer: ...
-    @abstractmethod
-    def _batch_norm(self, channels: int) -> Layer: ...
     @abstractmethod
     def _parameter(self, name: str, first: NDArray[Any]) -> Tensor: ...
     @abstractmethod

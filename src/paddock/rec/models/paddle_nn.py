@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ class PaddleNet(Net):
 
     framework = ps_paddle.PADDLE
     name = "paddle"
+    functional, no_grad = functional, staticmethod(paddle.no_grad)
+    batch_norm_layer = nn.BatchNorm2D
     relu, sigmoid = staticmethod(functional.relu), staticmethod(functional.sigmoid)
     softmax = staticmethod(functional.softmax)
     class_loss = staticmethod(functional.cross_entropy)
@@ -48,12 +49,6 @@ class PaddleNet(Net):
     def concat(self, parts: Sequence[paddle.Tensor], axis: int = 1) -> paddle.Tensor:
         return paddle.concat(list(parts), axis)
 
-    def pool(self, x: paddle.Tensor, size: int, stride: int) -> paddle.Tensor:
-        return functional.max_pool2d(x, size, stride, size // 2)
-
-    def dropout(self, x: paddle.Tensor, chance: float) -> paddle.Tensor:
-        return functional.dropout(x, chance, training=self.root.training)
-
     def binary_loss(self, logit: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
         # Paddle 3.3.1's binary_cross_entropy_with_logits has a wrong gradient where a logit is 0:
         # -label - 0.5 in place of 0.5 - label. A model of zeros begins there.
@@ -74,15 +69,6 @@ class PaddleNet(Net):
     def load_state(self, state: dict[str, Any]) -> None:
         self.root.set_state_dict(state)
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        self.root.eval()
-        try:
-            with paddle.no_grad():
-                yield
-        finally:
-            self.root.train()
-
     def _embedding(self, spec: SparseSpec) -> ps_paddle.Embedding:
         return ps_paddle.Embedding(self.client, spec, push_in_backward=False)
 
@@ -96,12 +82,9 @@ class PaddleNet(Net):
 
     def batch_norm(self, name: str, channels: int) -> Layer:
         """A function of the layer's parts: the layer itself warns at every call in training."""
-        layer = self._kept(name, self._batch_norm(channels))
+        layer = self._kept(name, self.batch_norm_layer(channels))
         parts = *private.statistics_of(layer), layer.weight, layer.bias
         return lambda x: functional.batch_norm(x, *parts, training=self.root.training)
-
-    def _batch_norm(self, channels: int) -> nn.Layer:
-        return nn.BatchNorm2D(channels)
 
     def _parameter(self, name: str, first: NDArray[Any]) -> paddle.Tensor:
         parameter = self.root.create_parameter(first.shape, dtype="float32")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,8 @@ class TorchNet(Net):
 
     framework = ps_torch.TORCH
     name = "torch"
+    functional, no_grad = functional, staticmethod(torch.no_grad)
+    batch_norm_layer = nn.BatchNorm2d
     relu, sigmoid = staticmethod(torch.relu), staticmethod(torch.sigmoid)
     softmax = staticmethod(torch.softmax)
     class_loss = staticmethod(functional.cross_entropy)
@@ -42,12 +43,6 @@ class TorchNet(Net):
 
     def concat(self, parts: Sequence[torch.Tensor], axis: int = 1) -> torch.Tensor:
         return torch.cat(list(parts), axis)
-
-    def pool(self, x: torch.Tensor, size: int, stride: int) -> torch.Tensor:
-        return functional.max_pool2d(x, size, stride, size // 2)
-
-    def dropout(self, x: torch.Tensor, chance: float) -> torch.Tensor:
-        return functional.dropout(x, chance, self.root.training)
 
     def binary_loss(self, logit: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return functional.binary_cross_entropy_with_logits(logit, label)
@@ -71,15 +66,6 @@ class TorchNet(Net):
     def load_state(self, state: dict[str, Any]) -> None:
         self.root.load_state_dict({name: torch.from_numpy(one) for name, one in state.items()})
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        self.root.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.root.train()
-
     def _embedding(self, spec: SparseSpec) -> ps_torch.Embedding:
         return ps_torch.Embedding(self.client, spec, push_in_backward=False)
 
@@ -91,9 +77,6 @@ class TorchNet(Net):
         outputs, inputs, size, _ = weight.shape
         options = {"stride": stride, "padding": size // 2, "bias": False, "device": "meta"}
         return _with(nn.Conv2d(inputs, outputs, size, **options), weight=weight)
-
-    def _batch_norm(self, channels: int) -> nn.BatchNorm2d:
-        return nn.BatchNorm2d(channels)
 
     def _parameter(self, name: str, first: NDArray[Any]) -> nn.Parameter:
         parameter = nn.Parameter(torch.from_numpy(first))
