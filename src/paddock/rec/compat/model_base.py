@@ -40,14 +40,6 @@ class ModelBase:
     def _init_hyper_parameters(self) -> None:
         """The user's: read hyper-parameters, make layers."""
 
-    def _take(self, inputs: Mapping[str, Any]) -> None:
-        """The tensors of a batch, by slot."""
-        sparse, dense = self.slots
-        self._sparse_data_var_map = {name: inputs[name] for name in sparse if name in inputs}
-        self._dense_data_var_map = {name: inputs[name] for name in dense if name in inputs}
-        self._sparse_data_var = list(self._sparse_data_var_map.values())
-        self._dense_data_var = list(self._dense_data_var_map.values())
-
     def input_data(self, is_infer: bool = False, **_: object) -> list[Any]:
         """The batch's tensors: dense slots, then sparse ones; (examples, width) each."""
         return [*self._dense_data_var, *self._sparse_data_var]
@@ -65,7 +57,9 @@ class ModelBase:
 
     def run(self, inputs: Mapping[str, Any], *, is_infer: bool) -> None:
         """The user's hooks compute one batch."""
-        self._take(inputs)
+        sparse, dense = ({n: inputs[n] for n in names if n in inputs} for names in self.slots)
+        self._sparse_data_var_map, self._sparse_data_var = sparse, list(sparse.values())
+        self._dense_data_var_map, self._dense_data_var = dense, list(dense.values())
         if not is_infer:
             self._cost = None
             self.train_net()

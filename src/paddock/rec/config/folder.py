@@ -68,55 +68,64 @@ def inspect_folder(
     """
     path = file or os.path.join(directory, "model.py")
     directory = os.path.dirname(path) if file else directory
-
-    def bundled() -> ModelFolder:  # What all of them share reads parameters, too.
-        source = f"{_all_source(directory)}\n{_all_source(str(world.models))}"
-        return ModelFolder(ModelKind.BUNDLED, directory, path, source)
-
+    dygraph, kind = os.path.join(directory, DYGRAPH), None
     if world.is_bundled(directory):
-        return bundled()
-    dygraph = os.path.join(directory, DYGRAPH)
-    if file is None and os.path.isfile(dygraph):
-        return _judged(ModelKind.DYGRAPH, directory, dygraph, world, problems)
-    if os.path.isfile(path):
+        kind = ModelKind.BUNDLED
+    elif file is None and os.path.isfile(dygraph):
+        path, kind = dygraph, ModelKind.DYGRAPH
+    elif os.path.isfile(path):
         tree = _tree(path, world, problems)
-        if tree is not None and any(name.startswith(OURS) for name in imports(tree)):
-            return bundled()
-        return _judged(ModelKind.HOOKS, directory, path, world, problems)
-    if file is None and os.path.isfile(os.path.join(directory, "static_model.py")):
-        what = f"{_shown(directory, world)} has static_model.py only, and no {DYGRAPH}"
-        problems.append(Problem(what, "models run in dygraph form: write class DygraphModel"))
-        return None
+        is_ours = tree is not None and any(name.startswith(OURS) for name in imports(tree))
+        kind = ModelKind.BUNDLED if is_ours else ModelKind.HOOKS
+    if kind is not None:
+        source = _all_source(directory)
+        if kind is ModelKind.BUNDLED:  # What all of them share reads parameters, too.
+            source += f"\n{_all_source(str(world.models))}"
+        else:
+            _check_sources(kind, directory, path, world, problems)
+        return ModelFolder(kind, directory, path, source)
     if file is not None:
         others = os.listdir(directory) if os.path.isdir(directory) else []
         others = [name for name in others if name.endswith(".py")]
+        what = f"{where}: model {_shown(path, world)} does not exist"
         hint = nearest(os.path.basename(path), others, f"nothing like it is in {directory}")
-        problems.append(Problem(f"{where}: model {_shown(path, world)} does not exist", hint))
-        return None
-    hint = (
-        f"put {DYGRAPH} with class DygraphModel there, or model.py with class Model; for a bundled "
-        "model write workspace: paddlerec.models.rank.dnn"
-    )
-    problems.append(Problem(f"directory {_shown(directory, world)} has no model", hint))
+    elif os.path.isfile(os.path.join(directory, "static_model.py")):
+        what = f"{_shown(directory, world)} has static_model.py only, and no {DYGRAPH}"
+        hint = "models run in dygraph form: write class DygraphModel"
+    else:
+        what = f"directory {_shown(directory, world)} has no model"
+        hint = (
+            f"put {DYGRAPH} with class DygraphModel there, or model.py with class Model; for a "
+            "bundled model write workspace: paddlerec.models.rank.dnn"
+        )
+    problems.append(Problem(what, hint))
     return None
 
 
-def _judged(
-    contract: ModelKind, directory: str, path: str, world: ResolveContext, problems: list[Problem]
-) -> ModelFolder:
-    """The folder, after a look at every file of it that its model imports."""
-    for file, tree in _reached(path, directory, world, problems):
-        found = sorted(set(_refused(tree, contract)))
+def _check_sources(
+    kind: ModelKind, directory: str, path: str, world: ResolveContext, problems: list[Problem]
+) -> None:
+    """A look at the model's file, and at those of its folder that it imports, over others, too."""
+    files = [path]
+    for file in files:
+        if (tree := _tree(file, world, problems)) is None:
+            continue
+        found, shown = sorted(set(_refused(tree, kind))), _shown(file, world)
         for line, name, instead in found[:MAX_LINES]:
-            problems.append(Problem(f"{_shown(file, world)}:{line}: {name} cannot run", instead))
+            problems.append(Problem(f"{shown}:{line}: {name} cannot run", instead))
         if len(found) > MAX_LINES:
-            more = f"{_shown(file, world)}: and {len(found) - MAX_LINES} more lines like these"
+            more = f"{shown}: and {len(found) - MAX_LINES} more lines like these"
             problems.append(Problem(more, _bundled_hint(directory, world)))
-        wanted, names = WANTED[contract], _classes(tree)
+        wanted, names = WANTED[kind], _classes(tree)
         if file == path and wanted not in names:
-            what = f"{_shown(path, world)} has no class {wanted}"
+            what = f"{shown} has no class {wanted}"
             problems.append(Problem(what, nearest(wanted, names, "write it")))
-    return ModelFolder(contract, directory, path, _all_source(directory))
+        for name in imports(tree):
+            for candidate in (name, name.rpartition(".")[0]):
+                inner = os.path.join(directory, *candidate.split(".")) + ".py"
+                is_new = candidate and os.path.isfile(inner) and inner not in files
+                if is_new and len(files) < MAX_FILES:
+                    files.append(inner)
 
 
 def _bundled_hint(directory: str, world: ResolveContext) -> str:
@@ -124,24 +133,6 @@ def _bundled_hint(directory: str, world: ResolveContext) -> str:
         if directory.endswith(os.sep + os.path.join(*name.split(".")[2:])):
             return f"the bundled model is in dygraph form: workspace: {name}"
     return "write the model in dygraph form with paddle.nn"
-
-
-def _reached(
-    path: str, directory: str, world: ResolveContext, problems: list[Problem]
-) -> Iterator[tuple[str, ast.Module]]:
-    """The file, and those of its folder that it imports, over others, too; each parsed."""
-    found = [path]
-    for file in found:
-        tree = _tree(file, world, problems)
-        if tree is None:
-            continue
-        yield file, tree
-        for name in imports(tree):
-            for candidate in (name, name.rpartition(".")[0]):
-                inner = os.path.join(directory, *candidate.split(".")) + ".py"
-                is_new = candidate and os.path.isfile(inner) and inner not in found
-                if is_new and len(found) < MAX_FILES:
-                    found.append(inner)
 
 
 def _refused(tree: ast.AST, contract: ModelKind) -> Iterator[tuple[int, str, str]]:
@@ -179,10 +170,8 @@ def _refused(tree: ast.AST, contract: ModelKind) -> Iterator[tuple[int, str, str
 
 def _instead(name: str) -> str:
     parts = name.split(".")
-    for count in range(len(parts), 0, -1):
-        if (found := INSTEAD.get(".".join(parts[:count]))) is not None:
-            return found
-    return INSTEAD["fluid"]
+    names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((INSTEAD[name] for name in names if name in INSTEAD), INSTEAD["fluid"])
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
