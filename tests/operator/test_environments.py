@@ -227,10 +227,10 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     builder = Builder(world.job(JOB), spec, 0, host_port=port)
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(
-        builder.job.metadata, spec, builder.slots(),
+        builder.job.metadata, spec, builder.slots,
         attempt=0, address=lambda pod: given[pod]["POD_IP"], port=builder.port,
     )  # fmt: skip
-    for slot in builder.slots():
+    for slot in builder.slots:
         own = given[slot.name]
         own.pop(GATE, None)
         assert own == env.of(slot)
@@ -293,12 +293,12 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     spec, problems = read_spec("a-long-name", job.spec)
     assert spec is not None, problems
     builder = Builder(job, spec, 0)
-    (pod,) = builder.pods(builder.slots()[7:8]).values()
+    (pod,) = builder.pods(builder.slots[7:8]).values()
     entries = pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
     refs = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "valueFrom" in e}
     pods = {
         s.name: Pod(Meta(name=s.name, uid=s.name), status=PodStatus(podIP=f"fd00::{i:x}"))
-        for i, s in enumerate(builder.slots())
+        for i, s in enumerate(builder.slots)
     }
     data = builder.config_map(pods)["data"]
     assert isinstance(data, dict)
@@ -362,6 +362,6 @@ def test_a_pod_is_as_large_in_a_large_job_as_in_a_small_one(place: str) -> None:
         spec, _ = read_spec(JOB, full_spec(given))
         assert spec is not None
         builder = Builder(job, spec, 0, host_port=20000)
-        slot = next(s for s in builder.slots() if s.name == f"{JOB}-worker-3")
+        slot = next(s for s in builder.slots if s.name == f"{JOB}-worker-3")
         sizes.append(len(json.dumps(builder.pods((slot,)))))
     assert sizes[1] - sizes[0] < 100, "a few digits"

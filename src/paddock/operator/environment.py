@@ -173,8 +173,7 @@ class Environments:
 
     def _own(self, slot: PodSlot) -> dict[str, str]:
         """Variables that paddle-operator and torchrun users expect on top of the contracts."""
-        role = "HETER_TRAINER" if slot.role == "heter" else ""
-        role = role or ("PSERVER" if slot.role == "ps" else "TRAINER")
+        role = {"heter": "HETER_TRAINER", "ps": "PSERVER"}.get(slot.role, "TRAINER")
         world = self._world
         first = world.workers[0] if world.workers else world.plan.procs[0]
         found = {
@@ -297,9 +296,8 @@ def elastic_variables(job: Meta, spec: JobSpec, rendezvous: str) -> dict[str, st
     """
     role = spec.role("worker")
     assert role is not None
-    size = str(role.minimum)
-    if role.maximum != role.minimum:
-        size = f"{role.minimum}:{role.maximum}"
+    is_range = role.maximum != role.minimum
+    size = f"{role.minimum}:{role.maximum}" if is_range else str(role.minimum)
     coordinator = f"{pod_name(job.name, 'worker', 0)}.{job.name}"
     found = {
         "TRAINING_ROLE": "TRAINER",

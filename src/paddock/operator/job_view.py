@@ -73,7 +73,7 @@ class PaddleJobView:
     @cached_property
     def slots(self) -> tuple[PodSlot, ...]:
         """Every pod wanted."""
-        return self.builder.slots()
+        return self.builder.slots
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:

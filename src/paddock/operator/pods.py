@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from paddock.operator import names
@@ -48,7 +49,7 @@ for n in $PADDOCK_PEERS; do
 done"""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Builder:
     """Makes the manifests of one attempt. host_port: first port of the job with intranet Host.
 
@@ -63,6 +64,7 @@ class Builder:
     rendezvous: str = ""
     is_again: bool = False
 
+    @cached_property
     def slots(self) -> tuple[PodSlot, ...]:
         """Every pod wanted."""
         return pod_slots(self.job.metadata.name, self.spec, self._accelerated)
@@ -90,20 +92,24 @@ class Builder:
     def pods(self, wanted: tuple[PodSlot, ...]) -> dict[str, Manifest]:
         """These pods, by name."""
         if self.spec.is_elastic:
-            return {slot.name: self._elastic_pod(slot) for slot in wanted}
+            found = elastic_variables(self.job.metadata, self.spec, self.rendezvous)
+            address = {"fieldRef": {"fieldPath": "status.podIP"}}
+            own: Manifest = {"name": "POD_IP", "valueFrom": address}
+            entries = [own, *_literal_entries(found)]
+            return {slot.name: self._pod(slot, entries) for slot in wanted}
         blank = self._environments(TOKEN.__add__)
         env = self._environments(self.known_address) if self.spec.is_named else blank
         # Of the ConfigMap: addresses that are not known yet, or lists of them.
         firsts, most = first_slots(wanted), 1 if self.spec.is_named else 0
         later = {first.role: blank.addressed(first, above=most) for first in firsts}
         gate = gate_key(self.job.metadata.uid, self.attempt)
-        found: dict[str, Manifest] = {}
+        made: dict[str, Manifest] = {}
         for slot in wanted:
             from_map = {name: key_of(name, slot) for name in later[slot.role]} | {GATE: gate}
             literal = {n: text for n, text in env.of(slot).items() if n not in from_map}
             entries = _map_entries(self.job.metadata.name, from_map)
-            found[slot.name] = self._pod(slot, entries + _literal_entries(literal))
-        return found
+            made[slot.name] = self._pod(slot, entries + _literal_entries(literal))
+        return made
 
     def known_address(self, pod: str) -> str:
         """The name of a pod, where addresses are names: of its own Service, or the gang's."""
@@ -113,7 +119,7 @@ class Builder:
 
     def _environments(self, address: Callable[[str], str]) -> Environments:
         return Environments(
-            self.job.metadata, self.spec, self.slots(), attempt=self.attempt, address=address,
+            self.job.metadata, self.spec, self.slots, attempt=self.attempt, address=address,
             port=self.port,
         )  # fmt: skip
 
@@ -132,7 +138,7 @@ class Builder:
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": self.meta(name, labels, {}),
-            "data": self._environments(address).shared(self.slots()),
+            "data": self._environments(address).shared(self.slots),
         }
 
     def too_long(self, pods: Mapping[str, Pod]) -> dict[str, int]:
@@ -146,7 +152,7 @@ class Builder:
         )
         if self.spec.is_elastic or longest * self.spec.replicas <= VALUE_MAX:
             return {}
-        return self._environments(self._address_of(pods)).too_long(self.slots())
+        return self._environments(self._address_of(pods)).too_long(self.slots)
 
     def _address_of(self, pods: Mapping[str, Pod]) -> Callable[[str], str]:
         """Paddle's readers split an endpoint at ":" (ps/the_one_ps.py), and its launcher takes the
@@ -156,14 +162,14 @@ class Builder:
         if self.spec.is_named:
             return self.known_address
         ips: dict[str, str] = {}
-        for slot in self.slots():
+        for slot in self.slots:
             pod = pods.get(slot.name)
             if pod is None:  # it has succeeded and is gone: nobody is there to be called
                 ips[slot.name] = self.dns_address(slot.name)
                 continue
             ip = pod.status.hostIP if self.spec.intranet == "Host" else pod.status.podIP
             ips[slot.name] = ip or ""
-        workers = [ips[slot.name] for slot in self.slots() if slot.role == "worker"]
+        workers = [ips[slot.name] for slot in self.slots if slot.role == "worker"]
         is_shared = self.spec.mode != "PS" and len(set(workers)) < len(workers)
         is_fit = not is_shared and not any(":" in ip for ip in ips.values())
         return ips.__getitem__ if is_fit else self.dns_address
@@ -195,11 +201,6 @@ class Builder:
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     # ------------------------------------------------------------------ parts
-
-    def _elastic_pod(self, slot: PodSlot) -> Manifest:
-        found = elastic_variables(self.job.metadata, self.spec, self.rendezvous)
-        own: Manifest = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-        return self._pod(slot, [own, *_literal_entries(found)])
 
     def _pod(self, slot: PodSlot, entries: list[Manifest]) -> Manifest:
         role = self.spec.role(slot.role)
@@ -249,9 +250,8 @@ class Builder:
             spec["restartPolicy"] = "OnFailure" if in_place and self.spec.backoff_limit else "Never"
         if self.spec.sample_set is not None:
             claim = {"claimName": self.spec.sample_set.name}
-            volumes = [*_list(spec.get("volumes"))]
-            volumes.append({"name": "sample-set", "persistentVolumeClaim": claim})
-            spec["volumes"] = volumes
+            volume = {"name": "sample-set", "persistentVolumeClaim": claim}
+            spec["volumes"] = [*_list(spec.get("volumes")), volume]
 
     def _fill(self, slot: PodSlot, spec: Manifest, entries: list[Manifest]) -> None:
         """The first container: environment, ports, and where its last words go."""
@@ -274,24 +274,22 @@ class Builder:
                 ports.append({"name": "paddle", "containerPort": port, "protocol": "TCP"})
             first["ports"] = ports
         if self.spec.sample_set is not None:
-            mounts = [*_list(first.get("volumeMounts"))]
-            mounts.append({"name": "sample-set", "mountPath": self.spec.sample_set.mount_path})
-            first["volumeMounts"] = mounts
+            mount = {"name": "sample-set", "mountPath": self.spec.sample_set.mount_path}
+            first["volumeMounts"] = [*_list(first.get("volumeMounts")), mount]
         if self.init_image:
             spec["initContainers"] = [self._waiter(slot), *_list(spec.get("initContainers"))]
 
     def _waiter(self, slot: PodSlot) -> Manifest:
         """--init-image: waits for the names of the pod's own role, as the old one did."""
-        peers = [s.name for s in self.slots() if s.role == slot.role]
         known = self.known_address if self.spec.is_named else self.dns_address
-        dns = [known(p) for p in peers]
+        peers = [known(s.name) for s in self.slots if s.role == slot.role]
         resources = {"cpu": "10m", "memory": "10Mi"}
         return {
             "name": "coord-paddle",
             "image": self.init_image,
             "imagePullPolicy": "IfNotPresent",
             "command": ["sh", "-c", WAITER],
-            "env": [{"name": "PADDOCK_PEERS", "value": " ".join(dns)}],
+            "env": [{"name": "PADDOCK_PEERS", "value": " ".join(peers)}],
             "resources": {"requests": resources, "limits": resources},
         }
 
