@@ -111,7 +111,9 @@ class Environments:
         self.attempt = attempt
         self._port = port
         self._address = address
-        self._mode = mode_of(spec)
+        is_ps = spec.role("ps") is not None
+        is_heter = spec.role("heter") is not None
+        self._mode: Mode = "ps-heter" if is_heter else "ps" if is_ps else "collective"
         self._world = world_of(self._plan())
         self._contracts = contracts_of("auto", self._mode)
         self._procs = {(p.role, p.rank): p for p in self._world.plan.procs}
@@ -270,13 +272,6 @@ def key_of(name: str, slot: PodSlot) -> str:
 def gate_key(uid: str, attempt: int) -> str:
     """The key that opens one attempt of one job."""
     return f"gate.{uid[:8]}.{attempt}"
-
-
-def mode_of(spec: JobSpec) -> Mode:
-    """The launcher's word for what kind of job it is."""
-    if spec.role("heter") is not None:
-        return "ps-heter"
-    return "ps" if spec.role("ps") is not None else "collective"
 
 
 def rendezvous_of(job: Meta, etcd: str) -> str:

@@ -60,6 +60,8 @@ STUCK_REASONS = frozenset(
         "RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError",
     }
 )  # fmt: skip
+# kubelet: 'configmap "x" not found' or "couldn't find key gate.... in ConfigMap ns/x"
+NO_GATE = ("configmap ", "couldn't find key gate.")
 START_FAILED = 128  # containerd and runc: the program could not be started
 LOG_LINE_MAX = 300  # characters of a log kept in a status
 
@@ -165,9 +167,9 @@ def _classify(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Reading:
     if status.phase == "Failed":
         return _classify_failed(pod, containers)
     if status.phase == "Running":
-        if containers and all(_is_up(c) for c in containers):
-            return "running", None, None, ""
-        return "starting", None, None, ""
+        # What an ended one means for the pod its phase will say in a moment.
+        is_up = (c.ready or c.state.terminated is not None for c in containers)
+        return "running" if containers and all(is_up) else "starting", None, None, ""
     for container in status.initContainerStatuses or ():
         if container.state.running is not None:
             return "starting", None, None, ""
@@ -237,20 +239,16 @@ def _disruptions(pod: Pod) -> list[KubeCondition]:
     return [c for c in conditions if c.type in DISRUPTION_CONDITIONS and c.status == "True"]
 
 
-def _is_up(container: ContainerStatus) -> bool:
-    """Ready, or ended: what that means for the pod its phase will say in a moment."""
-    return container.ready or container.state.terminated is not None
-
-
 def waits_for(pod: Pod) -> str:
     """Why a pod has not started and will not by itself, "" when nothing is known to be wrong."""
     status = pod.status
     for container in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
         waiting = container.state.waiting
         if waiting is not None and waiting.reason in STUCK_REASONS:
-            if waiting.reason == "CreateContainerConfigError" and _is_gate(waiting.message or ""):
-                continue
-            clause = shortened(waiting.message or "")
+            message = waiting.message or ""
+            if waiting.reason == "CreateContainerConfigError" and message.startswith(NO_GATE):
+                continue  # it waits for the ConfigMap of the gang, as it should
+            clause = shortened(message)
             if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
                 clause = _classify_exit(container.lastState.terminated)[2]
             return f"{waiting.reason}: {clause}".rstrip(": ")
@@ -269,12 +267,6 @@ def _is_closed_out(pod: Pod) -> bool:
     conditions = pod.status.conditions or ()
     is_gated = any(c.reason == "SchedulingGated" and c.status == "False" for c in conditions)
     return is_gated and bool(meta.label(names.KUEUE_MANAGED))
-
-
-def _is_gate(message: str) -> bool:
-    """The container waits for the ConfigMap of the gang, as it should."""
-    # kubelet: 'configmap "x" not found' or "couldn't find key gate.... in ConfigMap ns/x"
-    return message.startswith(("configmap ", "couldn't find key gate."))
 
 
 def _end_requested_at(pod: Pod) -> float:

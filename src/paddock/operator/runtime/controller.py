@@ -136,7 +136,11 @@ class Controller:
             workers = [asyncio.create_task(self._work(n, stop)) for n in range(self._workers)]
             # A worker ends only by a bug in this file: then the process should.
             await asyncio.wait({stopped, *workers}, return_when=asyncio.FIRST_COMPLETED)
-            await self._drain(workers, stop)
+            if stop.is_set():
+                for number, worker in enumerate(workers):
+                    if number not in self._busy_since:
+                        worker.cancel()
+                await asyncio.wait(workers, timeout=DRAIN_SECONDS_MAX)
         finally:
             await end(stopped, ready, *workers)
             self._busy_since.clear()
@@ -156,13 +160,6 @@ class Controller:
         for job in self.caches.jobs:
             self._queue.add(key_of(job))
         self._log.info("working", jobs=len(self.caches.jobs), workers=self._workers)
-
-    async def _drain(self, workers: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
-        if stop.is_set():
-            for number, worker in enumerate(workers):
-                if number not in self._busy_since:
-                    worker.cancel()
-            await asyncio.wait(workers, timeout=DRAIN_SECONDS_MAX)
 
     async def stop(self) -> None:
         """Empty-handed: after ``work`` has ended."""

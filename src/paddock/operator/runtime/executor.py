@@ -149,12 +149,8 @@ class Executor:
         if done:
             verb, kind, _ = call_of(actions[0])
             is_asked = isinstance(actions[0], Create) and actions[0].dry_run
-            self._log.info(
-                "ask" if is_asked else verb,
-                job=_name(job),
-                kind=kind,
-                objects=f"{done}/{len(actions)}",
-            )
+            count = f"{done}/{len(actions)}"
+            self._log.info("ask" if is_asked else verb, job=_name(job), kind=kind, objects=count)
 
     def _is_current(self, job: PaddleJob) -> bool:
         """True while the job is still as observed: not deleted, replaced or changed."""
@@ -170,8 +166,7 @@ class Executor:
         """Make one call. Raises KubeError after noting the failed call."""
         try:
             if isinstance(action, Create) and action.dry_run:
-                await self._ask(job, action)
-                memory.allowed.add(action.name)
+                await self._ask(job, memory, action)
             elif isinstance(action, Create):
                 await self._create(job, memory, action)
             elif isinstance(action, Delete):
@@ -206,7 +201,7 @@ class Executor:
         if not is_made and self._owner(action.kind, key) == job.metadata.uid:
             expected.withdraw(token)
 
-    async def _ask(self, job: PaddleJob, action: Create) -> None:
+    async def _ask(self, job: PaddleJob, memory: JobRecord, action: Create) -> None:
         """Raises KubeError when the API server would not take it."""
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         is_there = self._owner(action.kind, (namespace, action.name)) == job.metadata.uid
@@ -215,6 +210,7 @@ class Executor:
         except KubeError as error:
             if not would_be_taken(error, is_there=is_there):
                 raise
+        memory.allowed.add(action.name)
 
     async def _make(self, job: PaddleJob, action: Create, warn: Warn) -> bool:
         """False: it is there, and ours; made visible, if somebody took its label.

@@ -67,14 +67,10 @@ T = TypeVar("T")
 POLL_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
 OPERATOR_PODS = ",".join(f"{name}={value}" for name, value in SELECTOR.items())
 PART_OF = "app.kubernetes.io/part-of"
-JOB: dict[str, object] = {
+POD: Manifest = {"spec": {"containers": [{"name": "none", "image": "localhost/none"}]}}
+JOB: Manifest = {
     "metadata": {"name": "paddock-install-check"},
-    "spec": {
-        "worker": {
-            "replicas": 1,
-            "template": {"spec": {"containers": [{"name": "none", "image": "localhost/none"}]}},
-        }
-    },
+    "spec": {"worker": {"replicas": 1, "template": POD}},
 }
 
 
@@ -119,7 +115,9 @@ class Installer:
         await self._apply_all("definition", [crd()])
         await self._wait("definition", self._check_definition)
         namespace, *rest = found
-        await self._apply_all("namespace", [_for_jobs(namespace) if has_jobs else namespace])
+        if has_jobs:  # the label would refuse people's pods
+            _metadata(namespace)["labels"].pop(RESTRICTED, None)
+        await self._apply_all("namespace", [namespace])
         if has_jobs:
             self._report(f"namespace {self._install.namespace}: has jobs, so any pod may run there")
         deployments = [one for one in rest if one["kind"] == "Deployment"]
@@ -143,9 +141,8 @@ class Installer:
             gangs = tuple([name for name, kind in kinds.items() if await self._is_served(kind)])
             install = replace(install, gangs=gangs)
         if install.has_policy and not await self._is_served(POLICIES):
-            self._report(
-                "policy: left out, this API server has no ValidatingAdmissionPolicy (1.30)"
-            )
+            why = "this API server has no ValidatingAdmissionPolicy (1.30)"
+            self._report(f"policy: left out, {why}")
             install = replace(install, has_policy=False)
         self._install = install
 
@@ -165,10 +162,8 @@ class Installer:
                 is_charts = bool(meta.label("helm.sh/chart"))
                 is_ours = meta.name.startswith("paddle-manager-") and not is_charts
                 if is_ours and (kind, meta.namespace, meta.name) not in stay:
-                    found: Manifest = {
-                        "kind": kind,
-                        "metadata": {"name": meta.name, "namespace": meta.namespace},
-                    }
+                    where = {"name": meta.name, "namespace": meta.namespace}
+                    found: Manifest = {"kind": kind, "metadata": where}
                     if await self._delete(found):
                         gone.append(found)
         if gone and wanted:
@@ -191,9 +186,8 @@ class Installer:
         found = [*reversed(rest), *group_of("monitor", self._install)]
         removed = [one for one in found if await self._delete(one)]
         removed += await self._take_back([])
-        self._report(
-            f"operator: {len(removed)} objects removed" if removed else "operator: not there"
-        )
+        what = f"{len(removed)} objects removed" if removed else "not there"
+        self._report(f"operator: {what}")
         if has_definition and await self._delete(crd()):
             self._report(f"definition {_name(crd())}: removed, and all jobs with it")
             if waits:
@@ -267,13 +261,6 @@ class Installer:
         page = await _unless_missing(jobs, "jobs cannot be listed")
         return page is not None and bool(page.items)
 
-    async def _try_again_at_once(self, pods: list[Pod]) -> None:
-        """Take away pods that only wait for their image's next try, which may be minutes away."""
-        for pod in pods:
-            if waits_for(pod).startswith(OF_IMAGE):
-                meta = pod.metadata
-                await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid)
-
     # ------------------------------------------------------------------------------------ waiting
 
     async def _wait(self, what: str, check: Callable[[], Awaitable[RolloutState]]) -> None:
@@ -309,7 +296,9 @@ class Installer:
         found = await self._client.get(DEPLOYMENTS, self._install.namespace, DEPLOYMENT)
         pods = await self._pods()
         if self._is_first_check:
-            await self._try_again_at_once(pods)
+            # Take away pods that only wait for their image's next try, which may be minutes away.
+            for meta in (pod.metadata for pod in pods if waits_for(pod).startswith(OF_IMAGE)):
+                await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid)
             pods, self._is_first_check = [], False
         return rollout_state(found, pods)
 
@@ -323,9 +312,8 @@ class Installer:
         holder = (lease.spec.holderIdentity or "").rpartition("_")[0]
         if holder in {pod.metadata.name for pod in await self._pods()}:
             return RolloutState(holder)
-        return RolloutState(
-            why=f"the lease is held by {holder}" if holder else "nobody holds the lease"
-        )
+        why = f"the lease is held by {holder}" if holder else "nobody holds the lease"
+        return RolloutState(why=why)
 
     async def _check_jobs(self) -> RolloutState:
         namespace = (*self._install.watch_namespaces, self._install.namespace)[0]
@@ -333,9 +321,8 @@ class Installer:
             await self._client.create(PADDLE_JOBS, namespace, JOB, dry_run=True)
         except KubeError as error:
             is_early = error.status == 404 or error.retryable
-            return RolloutState(
-                why=f"a PaddleJob is refused: {error.message}", is_final=not is_early
-            )
+            why = f"a PaddleJob is refused: {error.message}"
+            return RolloutState(why=why, is_final=not is_early)
         return RolloutState("a PaddleJob is accepted")
 
     async def _check_removed(self, manifest: Manifest) -> RolloutState:
@@ -374,7 +361,9 @@ class Installer:
         if await self._has_jobs():
             return "there are jobs in it"
         found = await self._client.page(PODS, Query(namespace))
-        others = [pod for pod in found.items if not _is_operator(pod)]
+        others = [
+            p for p in found.items if not SELECTOR.items() <= (p.metadata.labels or {}).items()
+        ]
         return f"there are other pods in it ({others[0].metadata.name})" if others else ""
 
 
@@ -386,10 +375,6 @@ async def _unless_missing(answer: Awaitable[T], what: str) -> T | None:
         if error.status == 404:
             return None
         raise _refused(what, error) from error
-
-
-def _is_operator(pod: Pod) -> bool:
-    return all(pod.metadata.label(name) == value for name, value in SELECTOR.items())
 
 
 def run(
@@ -420,13 +405,6 @@ def run(
 
     asyncio.run(work())
     return 0
-
-
-def _for_jobs(namespace: Manifest) -> Manifest:
-    """The namespace without the label that would refuse people's pods."""
-    metadata = _metadata(namespace)
-    labels = {k: v for k, v in metadata["labels"].items() if k != RESTRICTED}
-    return {**namespace, "metadata": {**metadata, "labels": labels}}
 
 
 def _refused(what: str, error: KubeError) -> InstallError:
