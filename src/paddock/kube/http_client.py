@@ -7,11 +7,12 @@ of its own, so that silence on it is noticed by a read timeout, and 600 creates 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx2
 import msgspec
@@ -19,15 +20,23 @@ from lightkube.core.exceptions import ConfigError
 
 from paddock.kube import replies
 from paddock.kube.client import PODS, KubeClient, KubeError
-from paddock.kube.connect import open_http
+from paddock.kube.connect import find_config, open_http
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Mapping,
+        Sequence,
+    )
 
     from lightkube.config.kubeconfig import SingleConfig
 
     from paddock.kube.client import Call, Change, PatchKind, Resource, Verb, Warn
 
+T = TypeVar("T")
 FIELD_MANAGER = "paddock-operator"
 METHODS: dict[Verb, str] = {
     "get": "GET", "list": "GET", "watch": "GET", "create": "POST", "patch": "PATCH",
@@ -234,6 +243,19 @@ class HttpClient(KubeClient):
 def open_client(config: SingleConfig, options: HttpOptions | None = None) -> HttpClient:
     """A client for that cluster (connect.find_config). Raises UsageError, connects to nothing."""
     return HttpClient(open_http(config), options or HttpOptions())
+
+
+def ask(kubeconfig: str, context: str, work: Callable[[HttpClient], Awaitable[T]]) -> T:
+    """Connect, run ``work``, and close. Raises UsageError without a cluster, KubeError."""
+
+    async def whole() -> T:
+        client = open_client(find_config(kubeconfig, context))
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(whole())
 
 
 @functools.lru_cache(maxsize=1024)

@@ -366,7 +366,7 @@ def _events(
 ) -> tuple[EventNote, ...]:
     """The story so far, for `kubectl describe`: once each."""
     found: list[EventNote] = []
-    was_suspended = view.previous.condition("Suspended")
+    was_suspended = view.previous.conditions.get("Suspended")
     if was_suspended is not None and was_suspended.status:
         found.append(EventNote("Normal", "Resumed", "spec.suspend is false again"))
     made = sum(1 for a in actions if isinstance(a, Create) and a.kind == "Pod")

@@ -266,7 +266,7 @@ class PaddleJobView:
         for call in self.failed_creates:
             if messages.is_about_template(call):
                 return INVALID_TEMPLATE, messages.failed_call_text(call)
-        known = self.previous.condition("Valid")
+        known = self.previous.conditions.get("Valid")
         is_same = self.previous.observed_generation == self.observed.job.metadata.generation
         if is_same and known is not None and known.reason == INVALID_TEMPLATE:
             return known.reason, known.message

@@ -243,7 +243,7 @@ def _suspended(view: PaddleJobView) -> Decision:
         stopped = stopped.with_state(
             attempt_start_time=0.0, replacing=frozenset(), restart_reason=""
         )
-    was = view.previous.condition("Suspended")
+    was = view.previous.conditions.get("Suspended")
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     return Decision(
         status=deploy.make_status(stopped, "Pending", "Suspended", text),

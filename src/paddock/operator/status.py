@@ -119,10 +119,6 @@ class ParsedStatus(msgspec.Struct, frozen=True, rename="camel"):
     uids: dict[str, str] = {}
     is_pruned: bool = False
 
-    def condition(self, type_: str) -> JobCondition | None:
-        """That condition, or None."""
-        return self.conditions.get(type_)
-
     @property
     def is_over(self) -> bool:
         """True when the job has ended for good."""
@@ -338,7 +334,7 @@ def _write_conditions(
     """Sorted by type; a condition that says the same keeps its time, an unknown one stays."""
     found: list[dict[str, object]] = []
     for type_ in sorted({*CONDITIONS, *previous.conditions}):
-        old = previous.condition(type_)
+        old = previous.conditions.get(type_)
         before = (old.status, old.reason, old.message) if old is not None else None
         value = _condition(type_, given, before)
         if value is None:

@@ -9,7 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
-from paddock.kube import connect, http_client
+from paddock.kube import http_client
 from paddock.kube.client import LEASES, PADDLE_JOBS, KubeError, Query
 from paddock.operator.names import LEASE
 from paddock.operator.rollout import HINTS
@@ -18,7 +18,7 @@ from paddock.operator.runtime.clock import TimeLimit
 from paddock.operator.runtime.lease import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from paddock.kube.client import KubeClient
 
@@ -35,16 +35,11 @@ def verify(given: dict[str, str]) -> str:
     """
     served = [name for name in given.get("watch-namespaces", "").split(",") if name]
     namespace = given.get("namespace") or own_namespace()
-    config = connect.find_config(given.get("kubeconfig", ""), given.get("context", ""))
 
-    async def main() -> str:
-        client = http_client.open_client(config)
-        try:
-            return await check_operator(client, namespace, given.get("lease") or LEASE, served)
-        finally:
-            await client.close()
+    def work(client: KubeClient) -> Awaitable[str]:
+        return check_operator(client, namespace, given.get("lease") or LEASE, served)
 
-    return asyncio.run(main())
+    return http_client.ask(given.get("kubeconfig", ""), given.get("context", ""), work)
 
 
 async def check_operator(

@@ -7,8 +7,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from paddock.backends.kubernetes.forms import JOBS, RESOURCES, VOLCANO
 from paddock.backends.kubernetes.objects import (
@@ -31,12 +31,12 @@ from paddock.backends.kubernetes.words import FOLDER
 from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import PODS, KubeError, Query, Resource
 from paddock.kube.connect import find_config
-from paddock.kube.http_client import HttpClient, open_client
+from paddock.kube.http_client import HttpClient
+from paddock.kube.http_client import ask as ask
 from paddock.kube.objects import Pod, rfc3339
 from paddock.watch.folder import ANSWER, ANSWER_SECONDS, QUESTION
 from paddock.watch.history import MOVES, STANDS, marks, row_of, standing
 
-T = TypeVar("T")
 EVENTS: Resource[dict[str, Any]] = Resource("", "v1", "events", "Event", dict)
 COMMANDS: Resource[dict[str, Any]] = Resource(
     "bus.volcano.sh", "v1alpha1", "commands", "Command", dict
@@ -87,19 +87,6 @@ ITS_PYTHON = "/proc/1/exe"  # the launcher's
 SETTLE_SECONDS_MAX = 10.0
 SETTLE_POLL_SECONDS = 0.25
 RETRY_PAUSES = (0.1, 0.5, 2.0)
-
-
-def ask(kubeconfig: str, context: str, work: Callable[[HttpClient], Awaitable[T]]) -> T:
-    """Connect, run `work`, and close. Raises UsageError without a cluster, KubeError."""
-
-    async def whole() -> T:
-        client = open_client(find_config(kubeconfig, context))
-        try:
-            return await work(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(whole())
 
 
 def namespace_of(kubeconfig: str, context: str) -> str:

@@ -14,13 +14,12 @@ changes nothing; what an older kubectl apply left in the Deployment's template i
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.kube import connect, http_client
+from paddock.kube import http_client
 from paddock.kube.client import (
     COSCHEDULING_GROUPS,
     LEASES,
@@ -390,8 +389,7 @@ def run(
 ) -> int:
     """Install or remove on the cluster of that kubeconfig; the exit code. Raises PaddockError."""
 
-    async def work() -> None:
-        client = http_client.open_client(connect.find_config(kubeconfig, context))
+    async def work(client: KubeClient) -> None:
         installer = Installer(
             client, install, clock=SystemClock(), report=report, timeout_seconds=timeout_seconds,
             wait=wait,
@@ -400,10 +398,8 @@ def run(
             await (installer.uninstall(**more) if removes else installer.install(**more))
         except KubeError as error:
             raise _refused("the cluster", error) from error
-        finally:
-            await client.close()
 
-    asyncio.run(work())
+    http_client.ask(kubeconfig, context, work)
     return 0
 
 
