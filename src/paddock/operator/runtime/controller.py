@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,50 +68,42 @@ LASTING_SECONDS = 1.0  # the pause of a refusal that is told: that of some six i
 ASIDE_PODS = 2000
 
 
+@dataclass(eq=False)
 class Controller:
     """Give it a client whose writes are fenced; ``start``, then ``work`` while leading."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        reconcile: Reconcile,
-        settings: OperatorSettings,
-        *,
-        recorder: Recorder,
-        clock: Clock,
-        rng: Random,
-        log: Logger,
-        metrics: Metrics,
-        namespaces: Sequence[str] = ("",),
-        workers: int = WORKERS,
-        is_candidate: bool = False,
-    ) -> None:
-        self._reconcile = reconcile
-        self._settings = settings
-        self._recorder = recorder
-        self._clock = clock
-        self._rng = rng
-        self._log = log
-        self._metrics = metrics
-        self._workers = workers
-        self._is_candidate = is_candidate
-        self._queue: Queue[Key] = Queue(clock, rng)
+    client: KubeClient
+    reconcile: Reconcile
+    settings: OperatorSettings
+    _: KW_ONLY
+    recorder: Recorder
+    clock: Clock
+    rng: Random
+    log: Logger
+    metrics: Metrics
+    namespaces: Sequence[str] = ("",)
+    workers: int = WORKERS
+    is_candidate: bool = False
+
+    def __post_init__(self) -> None:
+        self._queue: Queue[Key] = Queue(self.clock, self.rng)
         self._memory: dict[str, JobRecord] = {}  # by uid
         self._busy_since: dict[int, float] = {}  # by worker
         self._aside = ThreadPoolExecutor(1, "decide")
         self._is_aside_busy = False
         self._aside_next: dict[Key, None] = {}  # jobs, each once, in the order they came
-        self._client = client
         self.caches = Caches(
-            client, namespaces,
-            clock=clock, rng=rng, log=log, metrics=metrics, is_candidate=is_candidate,
+            self.client, self.namespaces, clock=self.clock, rng=self.rng, log=self.log,
+            metrics=self.metrics, is_candidate=self.is_candidate,
         )  # fmt: skip
-        self._executor = Executor(client, self.caches.stores, clock=clock, log=log)
+        stores = self.caches.stores
+        self._executor = Executor(self.client, stores, clock=self.clock, log=self.log)
         self.caches.jobs.listen(self._job_changed)
         for kind in CHILDREN:
             self._listen(kind)
-        metrics.gauge("paddock_jobs", "Jobs by phase.", self._phases, ("phase",))
-        metrics.gauge(
+        gauge = self.metrics.gauge
+        gauge("paddock_jobs", "Jobs by phase.", self._phases, ("phase",))
+        gauge(
             "paddock_queue_depth", "Jobs to be looked at.", lambda: {(): float(self._queue.depth)}
         )
 
@@ -133,7 +126,7 @@ class Controller:
             if not ready.done():
                 return
             ready.result()
-            workers = [asyncio.create_task(self._work(n, stop)) for n in range(self._workers)]
+            workers = [asyncio.create_task(self._work(n, stop)) for n in range(self.workers)]
             # A worker ends only by a bug in this file: then the process should.
             await asyncio.wait({stopped, *workers}, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
@@ -153,13 +146,13 @@ class Controller:
         self._queue.clear()
         self._aside_next.clear()
         self._memory.clear()
-        if self._is_candidate:
+        if self.is_candidate:
             await self.caches.refresh()
         else:
             await self.caches.wait_synced()
         for job in self.caches.jobs:
             self._queue.add(key_of(job))
-        self._log.info("working", jobs=len(self.caches.jobs), workers=self._workers)
+        self.log.info("working", jobs=len(self.caches.jobs), workers=self.workers)
 
     async def stop(self) -> None:
         """Empty-handed: after ``work`` has ended."""
@@ -169,7 +162,7 @@ class Controller:
 
     def hung(self) -> list[str]:
         """Workers and watches that hang, for the liveness probe, one line each."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         slow = [now - since for since in self._busy_since.values() if now - since > HUNG_SECONDS]
         found = [f"a worker is busy with one job for {seconds:.0f} s" for seconds in slow]
         return found + self.caches.silent()
@@ -222,7 +215,7 @@ class Controller:
     async def _work(self, number: int, stop: asyncio.Event) -> None:
         while not stop.is_set():
             key = await self._queue.get()
-            began = self._busy_since[number] = self._clock.monotonic()
+            began = self._busy_since[number] = self.clock.monotonic()
             try:
                 await self._reconcile_once(key)
             except FencedError:
@@ -234,19 +227,19 @@ class Controller:
             finally:
                 self._queue.done(key)
                 self._busy_since.pop(number, None)
-            self._metrics.reconcile_seconds.observe(self._clock.monotonic() - began)
+            self.metrics.reconcile_seconds.observe(self.clock.monotonic() - began)
 
     async def _reconcile_once(self, key: Key) -> None:
         job = self.caches.jobs.get(key)
         if job is None:
             self._queue.forget(key)
             return
-        etcd = await find_etcd(self._client, key[0]) if self.caches.chooses_etcd(job) else ""
+        etcd = await find_etcd(self.client, key[0]) if self.caches.chooses_etcd(job) else ""
         job = self.caches.jobs.get(key)  # it may have changed since
         if job is None:
             return
         memory = self._remembered(job)
-        wait = memory.expectations.wait_seconds(self._clock.monotonic())
+        wait = memory.expectations.wait_seconds(self.clock.monotonic())
         if wait > 0:
             self._queue.add_after(key, wait)
             return
@@ -278,7 +271,7 @@ class Controller:
         self._queue.forget(key)
         self._report(job, decision)
         for note in decision.notes:
-            self._recorder.record(job.metadata, note)
+            self.recorder.record(job.metadata, note)
         known = {fault.identity for fault in before}
         news = [fault for fault in memory.faults.all() if fault.identity not in known]
         if memory.allowed != observed.allowed:
@@ -297,9 +290,9 @@ class Controller:
 
         It is pure, so it does not matter where it is done, and nobody else acts on this job.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         if _pods_wanted(observed.job) + len(observed.pods) < ASIDE_PODS:
-            return self._reconcile(observed, now, self._settings)
+            return self.reconcile(observed, now, self.settings)
         if self._is_aside_busy:
             self._aside_next[key] = None  # The workers are for the others.
             return None
@@ -307,7 +300,7 @@ class Controller:
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(
-                self._aside, self._reconcile, observed, now, self._settings
+                self._aside, self.reconcile, observed, now, self.settings
             )
         finally:
             self._is_aside_busy = False
@@ -323,21 +316,21 @@ class Controller:
         if news:
             self._queue.add(key)  # The status should say so.
         elif len(memory.faults):
-            wait = memory.faults.wait_seconds(self._clock.monotonic())
+            wait = memory.faults.wait_seconds(self.clock.monotonic())
             self._queue.add_after(key, wait or WAKE_SECONDS_MIN)
         if decision.wake_at is not None:
-            wait = decision.wake_at - self._clock.now()
+            wait = decision.wake_at - self.clock.now()
             self._queue.add_after(key, min(max(wait, WAKE_SECONDS_MIN), WAKE_SECONDS_MAX))
 
     def _warn(self, job: PaddleJob | None, reason: str, message: str) -> None:
         if job is not None:
-            self._recorder.record(job.metadata, EventNote("Warning", reason, message))
+            self.recorder.record(job.metadata, EventNote("Warning", reason, message))
 
     def _refused(self, key: Key, error: KubeError) -> None:
         """The status could not be written, or something could not be asked."""
-        self._metrics.reconcile_errors.add("refused")
+        self.metrics.reconcile_errors.add("refused")
         pause = self._queue.back_off(key, least_seconds=error.retry_after)
-        self._log.warning(
+        self.log.warning(
             "job could not be looked at to the end",
             job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
         )  # fmt: skip
@@ -347,11 +340,9 @@ class Controller:
             self._warn(self.caches.jobs.get(key), "StatusRefused", message)
 
     def _failed(self, key: Key, error: Exception) -> None:
-        self._metrics.reconcile_errors.add("bug")
+        self.metrics.reconcile_errors.add("bug")
         pause = self._queue.back_off(key)
-        self._log.error(
-            "a bug in paddock", job="/".join(key), again_in=f"{pause:.1f}s", cause=error
-        )
+        self.log.error("a bug in paddock", job="/".join(key), again_in=f"{pause:.1f}s", cause=error)
         message = (
             f"the operator failed on this job ({type(error).__name__}) and tries again; "
             "its log has the details, please report them"
@@ -362,7 +353,7 @@ class Controller:
         meta = job.metadata
         memory = self._memory.get(meta.uid)
         if memory is None:
-            faults = FailedCalls(self._rng)
+            faults = FailedCalls(self.rng)
             port = host_port(job) if holds_port(job) else 0
             memory = JobRecord(meta.uid, meta.generation, faults, host_port=port)
             self._memory[meta.uid] = memory
@@ -376,16 +367,16 @@ class Controller:
     def _report(self, job: PaddleJob, decision: Decision) -> None:
         """The decision in the log, and an attempt that it begins among the metrics."""
         name = "/".join(key_of(job))
-        self._log.debug("looked at", job=name, why=decision.why)
+        self.log.debug("looked at", job=name, why=decision.why)
         if decision.status is None:
             return
         old, new = field_of(job.status, "phase"), decision.status.get("phase")
         if new is not None and new != old:
-            self._log.info("phase", job=name, old=old or "-", new=new, why=decision.why)
+            self.log.info("phase", job=name, old=old or "-", new=new, why=decision.why)
         old, new = field_of(job.status, "attempt"), decision.status.get("attempt")
         if isinstance(new, int) and new > (old if isinstance(old, int) else 0):
             cause = field_of(decision.status.get("lastFailure"), "cause")
-            self._metrics.restarts.add(str(cause or "Other"))
+            self.metrics.restarts.add(str(cause or "Other"))
 
     def _phases(self) -> Mapping[tuple[str, ...], float]:
         counts = dict.fromkeys(PHASES, 0.0)

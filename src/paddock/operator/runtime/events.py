@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from paddock.kube.client import EVENTS, PADDLE_JOBS, KubeError
@@ -52,25 +52,19 @@ class _Series:
     written: int = 0
 
 
+@dataclass(eq=False)
 class Recorder:
     """``record`` from anywhere in the loop; ``run`` writes."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        clock: Clock,
-        rng: Random,
-        log: Logger,
-        metrics: Metrics,
-        instance: str,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._rng = rng
-        self._log = log
-        self._metrics = metrics
-        self._instance = instance[:128]
+    client: KubeClient
+    _: KW_ONLY
+    clock: Clock
+    rng: Random
+    log: Logger
+    metrics: Metrics
+    instance: str
+
+    def __post_init__(self) -> None:
         self._series: OrderedDict[Same, _Series] = OrderedDict()  # least recently said first
         self._minutes: OrderedDict[str, deque[float]] = OrderedDict()  # times, by job
         self._waiting: OrderedDict[Same, None] = OrderedDict()
@@ -82,9 +76,9 @@ class Recorder:
 
     def record(self, job: Meta, note: EventNote) -> None:
         """Say it of that job, soon."""
-        now = self._clock.now()
+        now = self.clock.now()
         if not self._is_within_limit(job.uid):
-            self._metrics.events_dropped.add("too many of one job")
+            self.metrics.events_dropped.add("too many of one job")
             return
         same = (job.uid, note.type, note.reason, note.message)
         series = self._series.pop(same, None)
@@ -97,7 +91,7 @@ class Recorder:
         while len(self._series) > SERIES_MAX:
             self._series.popitem(last=False)
         if same not in self._waiting and len(self._waiting) >= QUEUE_MAX:
-            self._metrics.events_dropped.add("queue is full")
+            self.metrics.events_dropped.add("queue is full")
             return
         self._waiting[same] = None
         self._wake.set()
@@ -120,7 +114,7 @@ class Recorder:
         await self._idle.wait()
 
     def _is_within_limit(self, uid: str) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         times = self._minutes.pop(uid, None) or deque()
         self._minutes[uid] = times
         while len(self._minutes) > SERIES_MAX:
@@ -141,19 +135,19 @@ class Recorder:
             series.written = count
             self._is_reported = False
         except FencedError:
-            self._metrics.events_dropped.add("not the leader")
+            self.metrics.events_dropped.add("not the leader")
         except KubeError as error:
             if error.status == 404 and series.name:
                 series.name = ""  # Events live for an hour: it is a new one then.
-            self._metrics.events_dropped.add("refused")
-            log = self._log.debug
+            self.metrics.events_dropped.add("refused")
+            log = self.log.debug
             if _is_of_rights(error) and not self._is_reported:
                 self._is_reported = True  # Once, and from now on nothing waits for it.
-                log = self._log.warning
+                log = self.log.warning
             log("event was not written", reason=error.message)
         except Exception as error:  # noqa: BLE001  Events must not end the operator.
-            self._metrics.events_dropped.add("failed")
-            self._log.error("event was not written", cause=error)
+            self.metrics.events_dropped.add("failed")
+            self.log.error("event was not written", cause=error)
 
     async def _send(self, series: _Series, count: int) -> None:
         """Asked again where that may help. Raises what was answered last."""
@@ -164,9 +158,9 @@ class Recorder:
                 if series.name:
                     last = micro_time(series.last_at)
                     change = {"series": {"count": count, "lastObservedTime": last}}
-                    await self._client.patch(EVENTS, namespace, series.name, change)
+                    await self.client.patch(EVENTS, namespace, series.name, change)
                 else:
-                    await self._client.create(EVENTS, namespace, manifest)
+                    await self.client.create(EVENTS, namespace, manifest)
                     series.name = name
                 return
             except KubeError as error:
@@ -177,13 +171,13 @@ class Recorder:
                 may_pass = error.retryable or (_is_of_rights(error) and not self._is_reported)
                 if pause is None or not may_pass:
                     raise
-            await self._clock.sleep(pause)
+            await self.clock.sleep(pause)
 
     def _manifest(self, series: _Series) -> tuple[Manifest, str]:
         job, note = series.job, series.note
         # In the order of time: kubectl describe keeps the order of names within a second.
         self._newest = max(self._newest + 1, int(series.first_at * 1e6))
-        suffix = f".{self._newest:013x}{self._rng.getrandbits(24):06x}"
+        suffix = f".{self._newest:013x}{self.rng.getrandbits(24):06x}"
         name = job.name[: NAME_MAX - len(suffix)] + suffix
         manifest: Manifest = {
             "apiVersion": EVENTS.api_version,
@@ -191,7 +185,7 @@ class Recorder:
             "metadata": {"name": name, "namespace": job.namespace},
             "eventTime": micro_time(series.first_at),
             "reportingController": CONTROLLER,
-            "reportingInstance": self._instance,
+            "reportingInstance": self.instance[:128],
             "action": "Reconcile",
             "type": note.type,
             "reason": note.reason[:128],

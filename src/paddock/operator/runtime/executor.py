@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -58,21 +59,15 @@ BATCH_MAX = 64
 Ended = Literal["done", "conflict", "gone"]
 
 
+@dataclass(eq=False)
 class Executor:
     """stores: the cache of each kind, to compare with. Of one event loop."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        stores: Mapping[Kind, ObjectCache[Any]],
-        *,
-        clock: Clock,
-        log: Logger,
-    ) -> None:
-        self._client = client
-        self._stores = stores
-        self._clock = clock
-        self._log = log
+    client: KubeClient
+    stores: Mapping[Kind, ObjectCache[Any]]
+    _: KW_ONLY
+    clock: Clock
+    log: Logger
 
     async def carry_out(self, job: PaddleJob, memory: JobRecord, decision: Decision) -> Ended:
         """Write the status, then act; refused actions become faults in memory.
@@ -85,7 +80,7 @@ class Executor:
             if ended != "done":
                 return ended
         memory.faults.keep(decision.actions)
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         wanted = [a for a in decision.actions if not memory.faults.hold(a, now)]
         for _, group in groupby(wanted, key=lambda action: (type(action), action.kind)):
             await self._take_group(job, memory, list(group))
@@ -108,7 +103,7 @@ class Executor:
             "status": merge_change(present, wanted),
         }
         try:
-            answer = await self._client.patch(
+            answer = await self.client.patch(
                 PADDLE_JOBS, meta.namespace, meta.name, change, subresource="status"
             )
         except KubeError as error:
@@ -121,7 +116,7 @@ class Executor:
         is_same = answered == wanted
         memory.sent, memory.answered = (None, None) if is_same else (wanted, answered)
         memory.version = answer.metadata.resourceVersion
-        self._stores["PaddleJob"].follow(answer, meta.resourceVersion)
+        self.stores["PaddleJob"].follow(answer, meta.resourceVersion)
         return "done"
 
     async def _take_group(
@@ -150,11 +145,11 @@ class Executor:
             verb, kind, _ = call_of(actions[0])
             is_asked = isinstance(actions[0], Create) and actions[0].dry_run
             count = f"{done}/{len(actions)}"
-            self._log.info("ask" if is_asked else verb, job=_name(job), kind=kind, objects=count)
+            self.log.info("ask" if is_asked else verb, job=_name(job), kind=kind, objects=count)
 
     def _is_current(self, job: PaddleJob) -> bool:
         """True while the job is still as observed: not deleted, replaced or changed."""
-        now = self._stores["PaddleJob"].get((job.metadata.namespace, job.metadata.name))
+        now = self.stores["PaddleJob"].get((job.metadata.namespace, job.metadata.name))
         return (
             now is not None
             and now.metadata.uid == job.metadata.uid
@@ -175,10 +170,10 @@ class Executor:
                 await self._patch(job, memory, action)
         except KubeError as error:
             fault = memory.faults.record(
-                action, error, now=self._clock.now(), monotonic=self._clock.monotonic()
+                action, error, now=self.clock.now(), monotonic=self.clock.monotonic()
             )
             is_normal = error.is_of_ending_namespace or error.reason == OF_FORMER
-            log = self._log.info if is_normal else self._log.warning
+            log = self.log.info if is_normal else self.log.warning
             log(
                 f"could not {fault.verb} {fault.kind} {fault.name}",
                 job=_name(job), reason=error.message, tries=fault.count,
@@ -189,7 +184,7 @@ class Executor:
 
     async def _create(self, job: PaddleJob, memory: JobRecord, action: Create) -> None:
         warnings: list[str] = []
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         expected = memory.expectations
         with expected.expecting("create", action.kind, action.name, now) as token:
             is_made = await self._make(job, action, warnings.append)
@@ -206,7 +201,7 @@ class Executor:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         is_there = self._owner(action.kind, (namespace, action.name)) == job.metadata.uid
         try:
-            await self._client.create(resource, namespace, action.manifest, dry_run=True)
+            await self.client.create(resource, namespace, action.manifest, dry_run=True)
         except KubeError as error:
             if not would_be_taken(error, is_there=is_there):
                 raise
@@ -219,19 +214,19 @@ class Executor:
         """
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         try:
-            await self._client.create(resource, namespace, action.manifest, warn=warn)
+            await self.client.create(resource, namespace, action.manifest, warn=warn)
             return True
         except KubeError as error:
             if error.reason != "AlreadyExists":
                 raise
             taken = error
         try:
-            there = (await self._client.get(resource, namespace, action.name)).metadata
+            there = (await self.client.get(resource, namespace, action.name)).metadata
         except KubeError as error:
             if error.status != 404:
                 raise
             # It has just gone.
-            await self._client.create(resource, namespace, action.manifest, warn=warn)
+            await self.client.create(resource, namespace, action.manifest, warn=warn)
             return True
         label = SEEN_BY.get(action.kind, LABEL_JOB)
         # No other label: without its attempt it counts as of an earlier one, and is replaced.
@@ -242,23 +237,23 @@ class Executor:
             raise explain_conflict(taken, there.controller, job.metadata.name)
         if any(not there.label(name) for name in labels) or job_uid(there) != job.metadata.uid:
             change: Manifest = {"metadata": {"uid": there.uid, "labels": labels}}
-            await self._client.patch(resource, namespace, action.name, change)
-            self._log.info("took back what had no label", job=_name(job), kind=action.kind,
+            await self.client.patch(resource, namespace, action.name, change)
+            self.log.info("took back what had no label", job=_name(job), kind=action.kind,
                            name=action.name, label=label)  # fmt: skip
         return False
 
     async def _delete(self, job: PaddleJob, memory: JobRecord, action: Delete) -> None:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         expected = memory.expectations
-        known = self._stores[action.kind].get((namespace, action.name))
+        known = self.stores[action.kind].get((namespace, action.name))
         token = None
         meta = known.metadata if known is not None else None
         # One that is going already may not change by this: nothing to wait for then.
         if meta is not None and meta.uid == action.uid and not meta.deletionTimestamp:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             token = expected.expect("delete", action.kind, action.uid, now)
         try:
-            await self._client.delete(
+            await self.client.delete(
                 resource, namespace, action.name,
                 uid=action.uid, grace_seconds=action.grace_seconds,
             )  # fmt: skip
@@ -272,7 +267,7 @@ class Executor:
     async def _patch(self, job: PaddleJob, memory: JobRecord, action: Patch) -> None:
         resource, namespace = RESOURCES[action.kind], job.metadata.namespace
         expected = memory.expectations
-        known = self._stores[action.kind].get((namespace, action.name))
+        known = self.stores[action.kind].get((namespace, action.name))
         change: Manifest | list[object]
         kind: PatchKind = "merge"
         if isinstance(action.change, tuple):
@@ -282,10 +277,10 @@ class Executor:
             metadata = action.change.get("metadata")
             inside = dict(metadata) if isinstance(metadata, dict) else {}
             change = {**action.change, "metadata": {**inside, "uid": action.uid}}
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         try:
             with expected.expecting("change", action.kind, action.name, now) as token:
-                answer = await self._client.patch(
+                answer = await self.client.patch(
                     resource, namespace, action.name, change, kind=kind
                 )
         except KubeError as error:
@@ -299,7 +294,7 @@ class Executor:
             expected.withdraw(token)  # It was like that already: no change will be seen.
 
     def _owner(self, kind: Kind, key: Key) -> str:
-        known = self._stores[kind].get(key)
+        known = self.stores[kind].get(key)
         return job_uid(known.metadata) if known is not None else ""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError
@@ -77,6 +78,7 @@ class TokenBucket:
         return -self._tokens / self._rate if self._tokens < 0 else 0.0
 
 
+@dataclass(eq=False)
 class GuardedClient(KubeClient):
     """A KubeClient of middleware: it measures and limits calls, and the fence may stop writes.
 
@@ -88,22 +90,15 @@ class GuardedClient(KubeClient):
     makes no call wait.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        clock: Clock,
-        metrics: Metrics,
-        fence: Fence | None,
-        rate: TokenBucket | None,
-        tries_max: int = TRIES_MAX,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._metrics = metrics
-        self._fence = fence
-        self._rate = rate
-        self._tries_max = tries_max
+    client: KubeClient
+    _: KW_ONLY
+    clock: Clock
+    metrics: Metrics
+    fence: Fence | None
+    rate: TokenBucket | None
+    tries_max: int = TRIES_MAX
+
+    def __post_init__(self) -> None:
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     async def request(self, call: Call) -> Any:
@@ -111,43 +106,43 @@ class GuardedClient(KubeClient):
         async with self._in_flight:
             tries = 0
             while True:
-                if self._rate is not None:
-                    await self._clock.sleep(self._rate.take(self._clock.monotonic()))
-                if call.is_write and self._fence is not None:
-                    self._fence.check()
+                if self.rate is not None:
+                    await self.clock.sleep(self.rate.take(self.clock.monotonic()))
+                if call.is_write and self.fence is not None:
+                    self.fence.check()
                 try:
                     return await self._timed(call)
                 except KubeError as error:
                     tries += 1
                     may_pass = error.status in (429, 503) and error.retry_after > 0
-                    if not call.is_write or not may_pass or tries >= self._tries_max:
+                    if not call.is_write or not may_pass or tries >= self.tries_max:
                         raise
-                    await self._clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
+                    await self.clock.sleep(min(error.retry_after, WAIT_SECONDS_MAX))
 
     async def stream(self, call: Call) -> AsyncGenerator[Change[Any], None]:
         """The changes of the client below; counted, and neither limited nor timed."""
         code = "200"
         try:
-            async with contextlib.aclosing(self._client.stream(call)) as stream:
+            async with contextlib.aclosing(self.client.stream(call)) as stream:
                 async for change in stream:
                     yield change
         except KubeError as error:
             code = str(error.status)
             raise
         finally:
-            self._metrics.requests.add(call.verb, call.target, code)
+            self.metrics.requests.add(call.verb, call.target, code)
 
     async def close(self) -> None:
         """Give back connections."""
-        await self._client.close()
+        await self.client.close()
 
     async def _timed(self, call: Call) -> Any:
         limit = LIST_SECONDS_MAX if call.verb == "list" else CALL_SECONDS_MAX
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         code = "200"
         try:
             async with TimeLimit(limit):
-                return await self._client.request(call)
+                return await self.client.request(call)
         except KubeError as error:
             code = str(error.status)
             raise
@@ -157,6 +152,6 @@ class GuardedClient(KubeClient):
                 f"{call.verb} {call.target}: no answer from the API server for {limit:g} s"
             ) from error
         finally:
-            seconds = self._clock.monotonic() - began
-            self._metrics.requests.add(call.verb, call.target, code)
-            self._metrics.request_seconds.observe(seconds, call.verb, call.target)
+            seconds = self.clock.monotonic() - began
+            self.metrics.requests.add(call.verb, call.target, code)
+            self.metrics.request_seconds.observe(seconds, call.verb, call.target)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,34 +73,31 @@ def read_address(text: str, flag: str) -> tuple[str, int] | None:
     return host, int(port)
 
 
+@dataclass(eq=False)
 class HttpServer:
     """Serves routes at one address. port: the one really used, once started.
 
     allow: the status for (header Authorization, path), 200 to answer. certificate: for HTTPS.
     """
 
-    def __init__(
-        self,
-        routes: Mapping[str, Callable[[], Answer]],
-        *,
-        allow: Callable[[str, str], Awaitable[int]] | None = None,
-        certificate: Certificate | None = None,
-    ) -> None:
-        self._routes = routes
-        self._allow = allow
-        self._certificate = certificate
-        self.paths = sorted(routes)
+    routes: Mapping[str, Callable[[], Answer]]
+    _: KW_ONLY
+    allow: Callable[[str, str], Awaitable[int]] | None = None
+    certificate: Certificate | None = None
+
+    def __post_init__(self) -> None:
+        self.paths = sorted(self.routes)
+        self.port = 0
         self._open = 0
         self._server: asyncio.Server | None = None
-        self.port = 0
 
     async def start(self, host: str, port: int, flag: str) -> None:
         """Listen. host "": every address. Raises UsageError when that is not possible."""
         try:
             self._server = await asyncio.start_server(
                 self._serve, host or None, port,
-                ssl=self._certificate.context if self._certificate else None,
-                ssl_handshake_timeout=REQUEST_SECONDS_MAX if self._certificate else None,
+                ssl=self.certificate.context if self.certificate else None,
+                ssl_handshake_timeout=REQUEST_SECONDS_MAX if self.certificate else None,
             )  # fmt: skip
         except OSError as error:
             raise UsageError(
@@ -130,12 +128,12 @@ class HttpServer:
     async def _answer(self, line: str, authorization: str) -> bytes:
         method, _, rest = line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
-        route = self._routes.get(path)
+        route = self.routes.get(path)
         if method not in ("GET", "HEAD"):
             status, kind, text = 405, TEXT, "GET only\n"
         elif route is None:
             status, kind, text = 404, TEXT, "one of " + " ".join(self.paths) + "\n"
-        elif self._allow and (refused := await self._allow(authorization, path)) != 200:
+        elif self.allow and (refused := await self.allow(authorization, path)) != 200:
             status, kind, text = refused, TEXT, REFUSED[refused]
         else:
             status, kind, text = route()
@@ -174,13 +172,16 @@ ACCESS_REVIEWS: Resource[dict[str, Any]] = Resource(
 ALLOWED_SECONDS = 60.0  # an answer is believed so long; a scrape asks every half minute
 
 
+@dataclass(eq=False)
 class Access:
     """Asks the API server, once a minute for each caller that is let in."""
 
-    def __init__(self, client: KubeClient, *, clock: Clock, log: Logger) -> None:
-        self._client = client
-        self._clock = clock
-        self._log = log
+    client: KubeClient
+    _: KW_ONLY
+    clock: Clock
+    log: Logger
+
+    def __post_init__(self) -> None:
         self._allowed: dict[bytes, float] = {}  # digest of token and path -> until, monotonic
         # One question at a time: callers without a right cannot make the API server busy.
         self._asking = asyncio.Lock()
@@ -200,19 +201,19 @@ class Access:
             try:
                 status = await self._ask(token, path)
             except KubeError as error:
-                self._log.warning("cannot ask who may read", path=path, error=error)
+                self.log.warning("cannot ask who may read", path=path, error=error)
                 return 503
         if status == 200:
-            now = self._clock.monotonic()
+            now = self.clock.monotonic()
             self._allowed = {k: until for k, until in self._allowed.items() if until > now}
             self._allowed[key] = now + ALLOWED_SECONDS
         return status
 
     def _is_known(self, key: bytes) -> bool:
-        return self._allowed.get(key, 0.0) > self._clock.monotonic()
+        return self._allowed.get(key, 0.0) > self.clock.monotonic()
 
     async def _ask(self, token: str, path: str) -> int:
-        review = await self._client.create(TOKEN_REVIEWS, "", {"spec": {"token": token}})
+        review = await self.client.create(TOKEN_REVIEWS, "", {"spec": {"token": token}})
         found = review.get("status", {})
         if not found.get("authenticated"):
             return 401
@@ -223,7 +224,7 @@ class Access:
             **who,
             "nonResourceAttributes": {"path": path, "verb": "get"},
         }
-        review = await self._client.create(ACCESS_REVIEWS, "", {"spec": spec})
+        review = await self.client.create(ACCESS_REVIEWS, "", {"spec": spec})
         return 200 if review.get("status", {}).get("allowed") else 403
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from paddock.kube.client import PODS, KubeError
@@ -160,6 +161,7 @@ class ObjectCache(Generic[T]):
             listener(old, new)
 
 
+@dataclass(eq=False)
 class Reflector(Generic[T]):
     """A list and watch. Its task is ``run``; the cache has no other writer of that namespace.
 
@@ -168,46 +170,36 @@ class Reflector(Generic[T]):
     watch that ended in an error.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        resource: Resource[T],
-        query: Query,
-        store: ObjectCache[T],
-        *,
-        clock: Clock,
-        rng: Random,
-        log: Logger,
-        restarted: Callable[[str], None],
-        first: str = ANY,
-        is_optional: bool = False,
-    ) -> None:
-        self.resource = resource
+    client: KubeClient
+    resource: Resource[T]
+    query: Query
+    store: ObjectCache[T]
+    _: KW_ONLY
+    clock: Clock
+    rng: Random
+    log: Logger
+    restarted: Callable[[str], None]
+    first: str = ANY
+    is_optional: bool = False
+
+    def __post_init__(self) -> None:
         self.synced = asyncio.Event()
-        self.is_served = not is_optional
-        self._client = client
-        self._query = query
-        self._store = store
-        self._clock = clock
-        self._rng = rng
-        self._log = log
-        self._restarted = restarted
-        self._list_version = first
-        self._is_optional = is_optional
+        self.is_served = not self.is_optional
+        self._list_version = self.first
         self._version = ""  # of the last thing heard; "" means list first
         self._failures = 0
-        self._step_at = clock.monotonic()
+        self._step_at = self.clock.monotonic()
         self._wanted = asyncio.Event()  # somebody seeks a kind that was not served
         self._tried = asyncio.Event()
         # As `kubectl get` takes it: podgroups.scheduling.volcano.sh.
-        self.name = ".".join(part for part in (resource.plural, resource.group) if part)
+        self.name = ".".join(part for part in (self.resource.plural, self.resource.group) if part)
 
     def reset(self) -> None:
         """Believe nothing that was heard: the next ``run`` lists anew. Not while it runs."""
         self._version = ""
         self._list_version = LATEST
         self._failures = 0
-        self._step_at = self._clock.monotonic()
+        self._step_at = self.clock.monotonic()
         self.synced.clear()
 
     @property
@@ -216,11 +208,11 @@ class Reflector(Generic[T]):
         hangs."""
         if not self.is_served and self.synced.is_set():
             return 0.0
-        return self._clock.monotonic() - self._step_at
+        return self.clock.monotonic() - self._step_at
 
     async def seek(self) -> bool:
         """Ask again for a kind that was not served, unless that was just now; whether it is."""
-        if not self.is_served and self._clock.monotonic() - self._step_at >= SEEK_AGAIN_SECONDS:
+        if not self.is_served and self.clock.monotonic() - self._step_at >= SEEK_AGAIN_SECONDS:
             self._tried.clear()
             self._wanted.set()
             try:
@@ -242,11 +234,11 @@ class Reflector(Generic[T]):
                 self._version = ""
                 self._failures += 1
                 pause = self._backoff()
-                self._restarted(self.name)
-                self._log.error("watch failed", kind=self.name, cause=error)
-            self._step_at = self._clock.monotonic()
+                self.restarted(self.name)
+                self.log.error("watch failed", kind=self.name, cause=error)
+            self._step_at = self.clock.monotonic()
             if pause is not None:
-                await self._clock.sleep(pause)
+                await self.clock.sleep(pause)
             else:  # An idle operator asks for nothing.
                 self._wanted.clear()
                 await self._wanted.wait()
@@ -255,12 +247,12 @@ class Reflector(Generic[T]):
         """A list when one is due, then one watch to its end; how long to pause after it."""
         if not self._version:
             await self._list()
-        began = self._clock.monotonic()
-        watched = self._client.watch(
+        began = self.clock.monotonic()
+        watched = self.client.watch(
             self.resource,
-            self._query,
+            self.query,
             resource_version=self._version,
-            timeout_seconds=self._rng.uniform(*WATCH_SECONDS),
+            timeout_seconds=self.rng.uniform(*WATCH_SECONDS),
         )
         heard = False
         async with contextlib.aclosing(watched) as stream:
@@ -268,7 +260,7 @@ class Reflector(Generic[T]):
                 await self._take(change)
                 heard = True
                 self._failures = 0
-        if heard or self._clock.monotonic() - began >= SHORT_WATCH_SECONDS:
+        if heard or self.clock.monotonic() - began >= SHORT_WATCH_SECONDS:
             return 0.0
         self._failures += 1
         return self._backoff()
@@ -277,29 +269,29 @@ class Reflector(Generic[T]):
         items: list[T] = []
         rest = ""
         while True:
-            page = await self._client.page(
-                self.resource, self._query, resource_version=self._list_version, rest=rest
+            page = await self.client.page(
+                self.resource, self.query, resource_version=self._list_version, rest=rest
             )
-            self._step_at = self._clock.monotonic()
+            self._step_at = self.clock.monotonic()
             items.extend(page.items)
             rest = page.rest
             if not rest:
                 break
         self._list_version = LATEST
         self.is_served = True
-        self._store.replace(items, self._query.namespace)
+        self.store.replace(items, self.query.namespace)
         self._version = page.resource_version
         self.synced.set()
         self._tried.set()
-        self._log.debug("listed", kind=self.name, objects=len(items))
+        self.log.debug("listed", kind=self.name, objects=len(items))
 
     async def _take(self, change: Change[T]) -> None:
-        self._step_at = self._clock.monotonic()
+        self._step_at = self.clock.monotonic()
         metadata = change.object.metadata
         if change.kind == "deleted" and not await self._is_shown_again(metadata):
-            self._store.drop((metadata.namespace, metadata.name), metadata.uid)
+            self.store.drop((metadata.namespace, metadata.name), metadata.uid)
         elif change.kind in ("added", "modified"):
-            self._store.put(change.object)
+            self.store.put(change.object)
         self._version = metadata.resourceVersion or self._version
 
     async def _is_shown_again(self, meta: Meta) -> bool:
@@ -313,7 +305,7 @@ class Reflector(Generic[T]):
             return False
         change: Manifest = {"metadata": {"uid": meta.uid, "labels": {LABEL_POD: meta.name}}}
         try:
-            answer = await self._client.patch(self.resource, meta.namespace, meta.name, change)
+            answer = await self.client.patch(self.resource, meta.namespace, meta.name, change)
         except FencedError:  # another operator's to change
             return False
         except KubeError as error:
@@ -322,7 +314,7 @@ class Reflector(Generic[T]):
             return False  # it is gone after all
         if not answer.metadata.label(LABEL_POD):
             return False  # a webhook takes it away: no watch would tell of the pod any more
-        self._log.info("took back what had no label", kind=self.name, name=meta.name,
+        self.log.info("took back what had no label", kind=self.name, name=meta.name,
                        label=LABEL_POD)  # fmt: skip
         return True
 
@@ -330,28 +322,28 @@ class Reflector(Generic[T]):
         """Seconds; None until somebody seeks the kind, which is not served."""
         kind = self.name
         self._failures += 1
-        if self._is_optional and error.status in (403, 404):
+        if self.is_optional and error.status in (403, 404):
             if self.is_served or not self.synced.is_set():
-                self._log.info("kind is not served", kind=kind, reason=error.reason)
+                self.log.info("kind is not served", kind=kind, reason=error.reason)
             self._version = ""
             self._failures = 0
             self.is_served = False
-            self._store.replace((), self._query.namespace)
+            self.store.replace((), self.query.namespace)
             self.synced.set()
             self._tried.set()
             return None
-        self._restarted(kind)
+        self.restarted(kind)
         if error.status == 410:
             self._version = ""
             self._list_version = LATEST
-            self._log.info("version is too old, listing again", kind=kind)
+            self.log.info("version is too old, listing again", kind=kind)
             return 0.0 if self._failures == 1 else self._backoff()
         pause = max(self._backoff(), error.retry_after)
-        log = self._log.warning if error.status != 404 else self._log.error
+        log = self.log.warning if error.status != 404 else self.log.error
         log("watch failed", kind=kind, reason=error.message, again_in=f"{pause:.1f}s")
         return pause
 
     def _backoff(self) -> float:
         """Doubles from the first failure on; half of it is chance, so that not all come at once."""
         most = min(PAUSE_MAX_SECONDS, PAUSE_FIRST_SECONDS * 2.0 ** min(self._failures - 1, 20))
-        return most * self._rng.uniform(0.5, 1.0)
+        return most * self.rng.uniform(0.5, 1.0)

@@ -15,7 +15,7 @@ changes nothing; what an older kubectl apply left in the Deployment's template i
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock.errors import PaddockError
@@ -80,73 +80,67 @@ class InstallError(PaddockError):
         super().__init__(message, hint=hint, exit_code=1)
 
 
+@dataclass(eq=False)
 class Installer:
     """Works on one cluster. report gets a line for each step, wait the step that it waits for."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        install: Install,
-        *,
-        clock: Clock,
-        report: Callable[[str], None],
-        timeout_seconds: float,
-        wait: Callable[[str], None] = lambda _text: None,
-    ) -> None:
-        self._client = client
-        self._install = install
-        self._clock = clock
-        self._report = report
-        self._report_wait = wait
-        self._timeout_seconds = timeout_seconds
-        self._ends_at = clock.monotonic() + timeout_seconds
+    client: KubeClient
+    settings: Install
+    _: KW_ONLY
+    clock: Clock
+    report: Callable[[str], None]
+    timeout_seconds: float
+    wait: Callable[[str], None] = lambda _text: None
+
+    def __post_init__(self) -> None:
+        self._ends_at = self.clock.monotonic() + self.timeout_seconds
         self._is_first_check = True
 
     async def install(self, *, waits: bool, has_monitor: bool = False) -> None:
         """Make it so. Raises InstallError, and KubeError when the server cannot be asked."""
         await self._find_served_kinds()
-        found = objects(self._install)
+        found = objects(self.settings)
         if has_monitor:
-            found += group_of("monitor", self._install)
+            found += group_of("monitor", self.settings)
         await self._refuse_a_second()
         await self._refuse_a_release(found)
         has_jobs = await self._has_jobs()
         await self._apply_all("definition", [crd()])
-        await self._wait("definition", self._check_definition)
+        await self._wait_for("definition", self._check_definition)
         namespace, *rest = found
         if has_jobs:  # the label would refuse people's pods
             _metadata(namespace)["labels"].pop(RESTRICTED, None)
         await self._apply_all("namespace", [namespace])
         if has_jobs:
-            self._report(f"namespace {self._install.namespace}: has jobs, so any pod may run there")
+            self.report(f"namespace {self.settings.namespace}: has jobs, so any pod may run there")
         deployments = [one for one in rest if one["kind"] == "Deployment"]
         await self._apply_all("rights", [one for one in rest if one["kind"] != "Deployment"])
         await self._take_back(rest)
-        if not self._install.has_policy:
+        if not self.settings.has_policy:
             await self._lift_policy()
-        if not self._install.watch_namespaces:
-            self._report("rights: in all namespaces; --watch-namespaces A,B limits them to those")
+        if not self.settings.watch_namespaces:
+            self.report("rights: in all namespaces; --watch-namespaces A,B limits them to those")
         await self._apply_all("deployment", deployments)
         if waits:
-            await self._wait("deployment", self._check_deployment)
-            await self._wait("leader", self._check_leader)
-            await self._wait("jobs", self._check_jobs)
+            await self._wait_for("deployment", self._check_deployment)
+            await self._wait_for("leader", self._check_leader)
+            await self._wait_for("jobs", self._check_jobs)
 
     async def _find_served_kinds(self) -> None:
         """Rights and rules for the kinds that the API server has."""
-        install = self._install
+        install = self.settings
         if not install.gangs:
             kinds = {"volcano": VOLCANO_GROUPS, "coscheduling": COSCHEDULING_GROUPS}
             gangs = tuple([name for name, kind in kinds.items() if await self._is_served(kind)])
             install = replace(install, gangs=gangs)
         if install.has_policy and not await self._is_served(POLICIES):
             why = "this API server has no ValidatingAdmissionPolicy (1.30)"
-            self._report(f"policy: left out, {why}")
+            self.report(f"policy: left out, {why}")
             install = replace(install, has_policy=False)
-        self._install = install
+        self.settings = install
 
     async def _is_served(self, resource: Resource[Any]) -> bool:
-        page = self._client.page(resource, Query(limit=1))
+        page = self.client.page(resource, Query(limit=1))
         return await _unless_missing(page, f"{resource.kind} cannot be listed") is not None
 
     async def _take_back(self, wanted: Sequence[Manifest]) -> list[Manifest]:
@@ -155,7 +149,7 @@ class Installer:
         labels = ",".join(f"{name}={value}" for name, value in LABELS.items())
         gone: list[Manifest] = []
         for kind in ("ClusterRoleBinding", "RoleBinding"):
-            for one in (await self._client.page(KINDS[kind], Query(labels=labels))).items:
+            for one in (await self.client.page(KINDS[kind], Query(labels=labels))).items:
                 meta = one.metadata
                 # Also one that others have applied: helm template, Argo CD.
                 is_charts = bool(meta.label("helm.sh/chart"))
@@ -166,35 +160,35 @@ class Installer:
                     if await self._delete(found):
                         gone.append(found)
         if gone and wanted:
-            self._report(f"rights of an earlier installation ({len(gone)} objects): removed")
+            self.report(f"rights of an earlier installation ({len(gone)} objects): removed")
         return gone
 
     async def _lift_policy(self) -> None:
         """Remove the policy of an earlier installation: somebody asked for none."""
-        found = reversed(group_of("policy", self._install))
+        found = reversed(group_of("policy", self.settings))
         if [one for one in found if await self._delete(one)]:
-            self._report("policy of an earlier installation: removed")
+            self.report("policy of an earlier installation: removed")
 
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
         # Whatever it was installed with.
-        there = (self._install.namespace,)
-        all_of = replace(self._install, gangs=GANGS, metrics_from=there, has_policy=True)
+        there = (self.settings.namespace,)
+        all_of = replace(self.settings, gangs=GANGS, metrics_from=there, has_policy=True)
         namespace, *rest = objects(all_of)
         await self._refuse_a_release(rest)
-        found = [*reversed(rest), *group_of("monitor", self._install)]
+        found = [*reversed(rest), *group_of("monitor", self.settings)]
         removed = [one for one in found if await self._delete(one)]
         removed += await self._take_back([])
         what = f"{len(removed)} objects removed" if removed else "not there"
-        self._report(f"operator: {what}")
+        self.report(f"operator: {what}")
         if has_definition and await self._delete(crd()):
-            self._report(f"definition {_name(crd())}: removed, and all jobs with it")
+            self.report(f"definition {_name(crd())}: removed, and all jobs with it")
             if waits:
-                await self._wait("definition", lambda: self._check_removed(crd()))
+                await self._wait_for("definition", lambda: self._check_removed(crd()))
         if kept := await self._keeps():
-            self._report(f"namespace {self._install.namespace}: kept, {kept}")
+            self.report(f"namespace {self.settings.namespace}: kept, {kept}")
         elif await self._delete(namespace) and waits:
-            await self._wait("namespace", lambda: self._check_removed(namespace))
+            await self._wait_for("namespace", lambda: self._check_removed(namespace))
 
     # ----------------------------------------------------------------------------------- applying
 
@@ -202,23 +196,23 @@ class Installer:
         """Apply objects, and say in a line what that did."""
         done = Counter([await self._apply(manifest) for manifest in manifests])
         if len(manifests) == 1:
-            self._report(f"{what} {_name(manifests[0])}: {''.join(done)}")
+            self.report(f"{what} {_name(manifests[0])}: {''.join(done)}")
         else:
             counts = ", ".join(f"{count} {word}" for word, count in done.items())
-            self._report(f"{what} ({len(manifests)} objects): {counts}")
+            self.report(f"{what} ({len(manifests)} objects): {counts}")
 
     async def _apply(self, manifest: Manifest) -> str:
         resource = KINDS[str(manifest["kind"])]
         namespace, name = _namespace(manifest), _name(manifest)
         before = (await self._found(resource, namespace, name)).metadata
         try:
-            found = await self._client.patch(resource, namespace, name, manifest, kind="apply")
+            found = await self.client.patch(resource, namespace, name, manifest, kind="apply")
             if before.resourceVersion and resource is DEPLOYMENTS:
                 spec: Any = manifest["spec"]
                 template: list[object] = [
                     {"op": "replace", "path": "/spec/template", "value": spec["template"]}
                 ]
-                found = await self._client.patch(resource, namespace, name, template, kind="json")
+                found = await self.client.patch(resource, namespace, name, template, kind="json")
         except KubeError as error:
             raise _refused(f"{resource.kind} {name} is not applied", error) from error
         if not before.resourceVersion:
@@ -227,14 +221,14 @@ class Installer:
 
     async def _found(self, resource: Resource[Any], namespace: str, name: str) -> Any:
         """An object; one without metadata when it is not there."""
-        found = self._client.get(resource, namespace, name)
+        found = self.client.get(resource, namespace, name)
         return await _unless_missing(found, f"{resource.kind} {name} cannot be read") or Object()
 
     async def _refuse_a_second(self) -> None:
         """Two would share the rights of the cluster, and work on the same jobs."""
-        found = await self._client.page(DEPLOYMENTS, Query(fields=f"metadata.name={DEPLOYMENT}"))
+        found = await self.client.page(DEPLOYMENTS, Query(fields=f"metadata.name={DEPLOYMENT}"))
         for one in found.items:
-            if (there := one.metadata.namespace) != self._install.namespace:
+            if (there := one.metadata.namespace) != self.settings.namespace:
                 hint = f"paddock operator uninstall --namespace {there}; or the Helm chart for both"
                 raise InstallError(f"an operator is already in namespace {there}", hint=hint)
 
@@ -256,13 +250,13 @@ class Installer:
 
     async def _has_jobs(self) -> bool:
         """True where people run jobs where the operator is: paddle-operator's documents said so."""
-        jobs = self._client.page(PADDLE_JOBS, Query(self._install.namespace, limit=1))
+        jobs = self.client.page(PADDLE_JOBS, Query(self.settings.namespace, limit=1))
         page = await _unless_missing(jobs, "jobs cannot be listed")
         return page is not None and bool(page.items)
 
     # ------------------------------------------------------------------------------------ waiting
 
-    async def _wait(self, what: str, check: Callable[[], Awaitable[RolloutState]]) -> None:
+    async def _wait_for(self, what: str, check: Callable[[], Awaitable[RolloutState]]) -> None:
         """Look until it is so. Raises InstallError."""
         while True:
             try:
@@ -271,19 +265,19 @@ class Installer:
                 if not error.retryable:
                     raise _refused(what, error) from error
                 found = RolloutState(why=error.message)
-            self._report_wait(f"{what}: {found.why}")
+            self.wait(f"{what}: {found.why}")
             if found.done:
-                self._report(f"{what}: {found.done}")
+                self.report(f"{what}: {found.done}")
                 return
             if found.is_final:
                 raise InstallError(f"{what}: {found.why}", hint=found.hint)
-            if self._clock.monotonic() >= self._ends_at:
-                late = f"not within {self._timeout_seconds:g} s (--timeout)"
+            if self.clock.monotonic() >= self._ends_at:
+                late = f"not within {self.timeout_seconds:g} s (--timeout)"
                 raise InstallError(f"{what}: {found.why}; {late}", hint=found.hint)
-            await self._clock.sleep(POLL_SECONDS)
+            await self.clock.sleep(POLL_SECONDS)
 
     async def _check_definition(self) -> RolloutState:
-        found = await self._client.get(DEFINITIONS, "", _name(crd()))
+        found = await self.client.get(DEFINITIONS, "", _name(crd()))
         for condition in found.status.conditions or ():
             if condition.type == "NamesAccepted" and condition.status == "False":
                 return RolloutState(why=f"{condition.reason}: {condition.message}", is_final=True)
@@ -292,18 +286,18 @@ class Installer:
         return RolloutState(why="the API server does not serve it yet")
 
     async def _check_deployment(self) -> RolloutState:
-        found = await self._client.get(DEPLOYMENTS, self._install.namespace, DEPLOYMENT)
+        found = await self.client.get(DEPLOYMENTS, self.settings.namespace, DEPLOYMENT)
         pods = await self._pods()
         if self._is_first_check:
             # Take away pods that only wait for their image's next try, which may be minutes away.
             for meta in (pod.metadata for pod in pods if waits_for(pod).startswith(OF_IMAGE)):
-                await self._client.delete(PODS, meta.namespace, meta.name, uid=meta.uid)
+                await self.client.delete(PODS, meta.namespace, meta.name, uid=meta.uid)
             pods, self._is_first_check = [], False
         return rollout_state(found, pods)
 
     async def _check_leader(self) -> RolloutState:
         try:
-            lease = await self._client.get(LEASES, self._install.namespace, LEASE)
+            lease = await self.client.get(LEASES, self.settings.namespace, LEASE)
         except KubeError as error:
             if error.status == 404:
                 return RolloutState(why="nobody has asked for the lease")
@@ -315,9 +309,9 @@ class Installer:
         return RolloutState(why=why)
 
     async def _check_jobs(self) -> RolloutState:
-        namespace = (*self._install.watch_namespaces, self._install.namespace)[0]
+        namespace = (*self.settings.watch_namespaces, self.settings.namespace)[0]
         try:
-            await self._client.create(PADDLE_JOBS, namespace, JOB, dry_run=True)
+            await self.client.create(PADDLE_JOBS, namespace, JOB, dry_run=True)
         except KubeError as error:
             is_early = error.status == 404 or error.retryable
             why = f"a PaddleJob is refused: {error.message}"
@@ -333,8 +327,8 @@ class Installer:
 
     async def _pods(self) -> list[Pod]:
         """The operator's pods that stay."""
-        query = Query(self._install.namespace, labels=OPERATOR_PODS)
-        pods = (await self._client.page(PODS, query)).items
+        query = Query(self.settings.namespace, labels=OPERATOR_PODS)
+        pods = (await self.client.page(PODS, query)).items
         return [pod for pod in pods if not pod.metadata.deletionTimestamp]
 
     # ----------------------------------------------------------------------------------- removing
@@ -343,7 +337,7 @@ class Installer:
         """Delete an object; whether it was there."""
         resource = KINDS[str(manifest["kind"])]
         try:
-            await self._client.delete(resource, _namespace(manifest), _name(manifest))
+            await self.client.delete(resource, _namespace(manifest), _name(manifest))
         except KubeError as error:
             if error.status == 404:
                 return False
@@ -352,14 +346,14 @@ class Installer:
 
     async def _keeps(self) -> str:
         """Why the namespace stays, "" when nobody else is in it."""
-        namespace = self._install.namespace
+        namespace = self.settings.namespace
         meta = (await self._found(KINDS["Namespace"], "", namespace)).metadata
         name = "app.kubernetes.io/name"
         if meta.name and meta.label(name) != LABELS[name]:
             return "it was not made by this"
         if await self._has_jobs():
             return "there are jobs in it"
-        found = await self._client.page(PODS, Query(namespace))
+        found = await self.client.page(PODS, Query(namespace))
         others = [
             p for p in found.items if not SELECTOR.items() <= (p.metadata.labels or {}).items()
         ]

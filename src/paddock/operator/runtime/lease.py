@@ -19,6 +19,7 @@ Source: k8s.io/client-go/tools/leaderelection/leaderelection.go
 from __future__ import annotations
 
 import asyncio
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import LEASES, KubeError, Query
@@ -49,40 +50,33 @@ REFUSED_SECONDS = 0.5  # after a renewal that failed: there is little time left
 RELEASE_SECONDS_MAX = 2.0
 
 
+@dataclass(eq=False)
 class LeaderElector:
     """Runs ``work`` while this process holds the lease. client: one without the fence.
 
     ``fence`` is for the client of ``work``; it is shut unless the lease was renewed lately.
     """
 
-    def __init__(
-        self,
-        client: KubeClient,
-        *,
-        namespace: str,
-        identity: str,
-        clock: Clock,
-        rng: Random,
-        log: Logger,
-        name: str = LEASE,
-    ) -> None:
-        self.identity = identity
-        self.fence = Fence(clock, until=0.0)
-        self._client = client
-        self._namespace = namespace
-        self._name = name
-        self._clock = clock
-        self._rng = rng
-        self._log = log
+    client: KubeClient
+    _: KW_ONLY
+    namespace: str
+    identity: str
+    clock: Clock
+    rng: Random
+    log: Logger
+    name: str = LEASE
+
+    def __post_init__(self) -> None:
+        self.fence = Fence(self.clock, until=0.0)
         self._record: Lease | None = None  # as last seen, by whomever
         self._record_at = 0.0  # when it was seen to change, monotonic
         self._changed = asyncio.Event()
         store: ObjectCache[Lease] = ObjectCache({})
         store.listen(lambda _, new: self._observe(new))
-        query = Query(namespace, fields=f"metadata.name={name}")
+        query = Query(self.namespace, fields=f"metadata.name={self.name}")
         self._reflector = Reflector(
-            client, LEASES, query, store,
-            clock=clock, rng=rng, log=log, restarted=lambda _: None,
+            self.client, LEASES, query, store,
+            clock=self.clock, rng=self.rng, log=self.log, restarted=lambda _: None,
             is_optional=True,  # An older role may not allow it: then the lease is polled.
         )  # fmt: skip
 
@@ -97,7 +91,7 @@ class LeaderElector:
         work must return soon after ``stop`` is set; it is cancelled when leadership is lost.
         """
         while await self._acquire(stop):
-            self._log.info("leading", identity=self.identity, lease=self._name)
+            self.log.info("leading", identity=self.identity, lease=self.name)
             working = asyncio.ensure_future(work())
             renewing = asyncio.ensure_future(self._renew_until_lost())
             try:
@@ -111,7 +105,7 @@ class LeaderElector:
                 return
             self.fence.until = 0.0
             renewing.result()
-            self._log.error("lost the lease, nothing is written any more", lease=self._name)
+            self.log.error("lost the lease, nothing is written any more", lease=self.name)
 
     # ------------------------------------------------------------------ candidate
 
@@ -127,7 +121,7 @@ class LeaderElector:
                 if (self._seconds_to_expiry() <= 0 or not is_watched) and await self._take():
                     return True
                 left = self._seconds_to_expiry()
-                pause = self._rng.uniform(1.0, 1.2) * RETRY_SECONDS
+                pause = self.rng.uniform(1.0, 1.2) * RETRY_SECONDS
                 if left > 0:
                     pause = left if is_watched else min(left, pause)
                 changed = asyncio.ensure_future(self._changed.wait())
@@ -143,7 +137,7 @@ class LeaderElector:
     def _observe(self, record: Lease | None) -> None:
         old = self._record
         if old is None or record is None or old.metadata != record.metadata:
-            self._record, self._record_at = record, self._clock.monotonic()
+            self._record, self._record_at = record, self.clock.monotonic()
             self._changed.set()
 
     def _seconds_to_expiry(self) -> float:
@@ -152,7 +146,7 @@ class LeaderElector:
         if record is None or record.spec.holderIdentity in (None, "", self.identity):
             return 0.0
         duration = record.spec.leaseDurationSeconds or DURATION_SECONDS
-        return max(0.0, self._record_at + duration - self._clock.monotonic())
+        return max(0.0, self._record_at + duration - self.clock.monotonic())
 
     async def _take(self) -> bool:
         """Try to become the holder, after a fresh look: the watch may be behind."""
@@ -161,15 +155,15 @@ class LeaderElector:
                 self._observe(await self._read())
             if self._seconds_to_expiry() > 0:
                 return False
-            sent = self._clock.monotonic()
+            sent = self.clock.monotonic()
             async with TimeLimit(RENEW_SECONDS):
                 self._observe(await self._write(self.identity))
         except KubeError as error:
             if error.reason not in ("Conflict", "AlreadyExists"):
-                self._log.warning("lease could not be taken", reason=error.message)
+                self.log.warning("lease could not be taken", reason=error.message)
             return False
         except asyncio.TimeoutError:
-            self._log.warning("lease could not be taken", reason="no answer")
+            self.log.warning("lease could not be taken", reason="no answer")
             return False
         self.fence.until = sent + RENEW_SECONDS
         return True
@@ -181,9 +175,9 @@ class LeaderElector:
         refused_seconds = 0.0
         while True:
             # From when the last was sent, so that two slow answers in a row are soon enough.
-            due = self.fence.until - RENEW_SECONDS + RETRY_SECONDS - self._clock.monotonic()
-            await self._clock.sleep(refused_seconds or max(0.0, due))
-            sent, refused_seconds = self._clock.monotonic(), 0.0
+            due = self.fence.until - RENEW_SECONDS + RETRY_SECONDS - self.clock.monotonic()
+            await self.clock.sleep(refused_seconds or max(0.0, due))
+            sent, refused_seconds = self.clock.monotonic(), 0.0
             left = self.fence.until - sent
             if left <= 0:
                 return
@@ -191,7 +185,7 @@ class LeaderElector:
                 async with TimeLimit(left):
                     is_ours = await self._renew()
             except KubeError as error:
-                self._log.warning("lease could not be renewed", reason=error.message)
+                self.log.warning("lease could not be renewed", reason=error.message)
                 refused_seconds = REFUSED_SECONDS
                 continue
             except asyncio.TimeoutError:
@@ -223,15 +217,15 @@ class LeaderElector:
             async with TimeLimit(RELEASE_SECONDS_MAX):
                 await self._write("")
         except (KubeError, asyncio.TimeoutError) as error:
-            self._log.warning("lease could not be given back", reason=error)
+            self.log.warning("lease could not be given back", reason=error)
         else:
-            self._log.info("gave the lease back", lease=self._name)
+            self.log.info("gave the lease back", lease=self.name)
 
     # ---------------------------------------------------------------------- calls
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._client.get(LEASES, self._namespace, self._name)
+            return await self.client.get(LEASES, self.namespace, self.name)
         except KubeError as error:
             if error.status == 404:
                 return None
@@ -239,7 +233,7 @@ class LeaderElector:
 
     async def _write(self, holder: str) -> Lease:
         """Write the record on top of the one last seen; 409 when that is not the last one."""
-        now = micro_time(self._clock.now())
+        now = micro_time(self.clock.now())
         old = self._record
         spec: dict[str, object] = {
             "holderIdentity": holder,
@@ -254,15 +248,15 @@ class LeaderElector:
             manifest: dict[str, object] = {
                 "apiVersion": LEASES.api_version,
                 "kind": LEASES.kind,
-                "metadata": {"name": self._name, "namespace": self._namespace, "labels": LABELS},
+                "metadata": {"name": self.name, "namespace": self.namespace, "labels": LABELS},
                 "spec": spec,
             }
-            return await self._client.create(LEASES, self._namespace, manifest)
+            return await self.client.create(LEASES, self.namespace, manifest)
         metadata = {
             "resourceVersion": old.metadata.resourceVersion,
             "uid": old.metadata.uid,
             "labels": LABELS,  # one of before has none
         }
-        return await self._client.patch(
-            LEASES, self._namespace, self._name, {"metadata": metadata, "spec": spec}
+        return await self.client.patch(
+            LEASES, self.namespace, self.name, {"metadata": metadata, "spec": spec}
         )
