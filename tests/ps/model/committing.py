@@ -145,7 +145,7 @@ def told(world: World, event: w.Event) -> World:
 def joined(world: World, number: int, reply: w.JoinAccepted) -> World:
     """What a client does when it has been given its place (strategy.py)."""
     trainer = world.trainers[number]
-    facts = json.dumps({"states": ["a", "b"], "life": f"{trainer.life:x}", "step": reply.step})
+    facts = json.dumps({"states": ["a", "b"], "nonce": f"{trainer.life:x}", "step": reply.step})
     try:
         for server in (0, 1):
             header = Header(Op.FENCE, trainer=number, incarnation=trainer.life)

@@ -47,9 +47,9 @@ def complaint_about(world: World, *, reads: bool) -> str:
                 return (
                     f"server {identity} may be promoted, but lacks acknowledged {sorted(missing)}"
                 )
-    epochs = [epoch for epoch, _ in world.answerers]
-    if len(set(epochs)) != len(epochs):
-        return f"two servers acknowledged in one epoch: {sorted(world.answerers)}"
+    terms = [term for term, _ in world.answerers]
+    if len(set(terms)) != len(terms):
+        return f"two servers acknowledged in one term: {sorted(world.answerers)}"
     return ""
 
 
@@ -60,7 +60,7 @@ def healed(model: Model, world: World) -> str:
         return ""  # the only logs with all records were lost with the power: a person decides
     world = world._replace(mail=frozenset())
     patient = Model(model.rules, model.bounds.__class__(**{
-        **vars(model.bounds), "sessions": 10**6, "epochs": 10**6, "delayed": 0, "crashes": 0,
+        **vars(model.bounds), "sessions": 10**6, "terms": 10**6, "delayed": 0, "crashes": 0,
     }))  # fmt: skip
     wanted = {
         (client, incarnation, sequence)
@@ -248,7 +248,7 @@ def _renamed(world: World) -> World:
         if one.to == WITNESS or record is None:
             return one
         body = type(one.body)(
-            one.body.session, one.body.epoch, one.body.position, push(record), one.body.begins
+            one.body.session, one.body.term, one.body.position, push(record), one.body.begins
         )
         return one._replace(body=body)
 

@@ -59,14 +59,14 @@ class HastyTakes(Register):
 
 
 class NoFence(ReplicaState):
-    """Messages of an older epoch or connection count."""
+    """Messages of an older term or connection count."""
 
     __slots__ = ()
 
-    def is_older(self, epoch: int) -> bool:
+    def is_older(self, term: int) -> bool:
         return False
 
-    def is_current(self, session: int, epoch: int) -> bool:
+    def is_current(self, session: int, term: int) -> bool:
         return True
 
 
@@ -137,7 +137,7 @@ class NoLease(ReplicaState):
 
 
 ONE = Bounds(pushes=1)
-TIMED = Bounds(pushes=1, crashes=0, cuts=1, now_max=5, epochs=2)
+TIMED = Bounds(pushes=1, crashes=0, cuts=1, now_max=5, terms=2)
 # Two records at the primary, the second under way for ever; the replica takes over, the old primary
 # follows it and takes over again, and the replica follows anew with a log that record would fit.
 TWICE_OVER = (

@@ -29,7 +29,7 @@ SEARCHES: dict[str, tuple[Bounds, tuple[str, ...]]] = {
     "power losses": (replace(CALM, pushes=1, power_losses=1, crashes=1), ()),
     "clocks and the witness restart": (replace(TIMED, witness_restarts=1), ()),
     "clocks and crashes": (replace(TIMED, crashes=1, delayed=0), ()),
-    "after two failovers": (replace(ONE, pushes=2, epochs=4, sessions=4), TWICE_OVER),
+    "after two failovers": (replace(ONE, pushes=2, terms=4, sessions=4), TWICE_OVER),
 }
 
 

@@ -91,7 +91,7 @@ def test_a_restarted_holder_takes_at_once_with_a_new_epoch() -> None:
     back, _ = back.replied(reply, now=0.1)
     register, reply = register.answer(back.wish(now=0.2), now=0.2)
     assert reply.granted
-    assert register.epoch == 2
+    assert register.term == 2
 
 
 def test_released_lease_is_taken_at_once() -> None:
@@ -183,7 +183,7 @@ def test_an_unattached_replica_connects_to_the_holder() -> None:
 
 
 def test_logs_that_share_no_epoch_share_no_record() -> None:
-    """An epoch has one primary; the same number with another beginning is another history."""
+    """A term has one primary; the same number with another beginning is another history."""
     assert common_end(((2, 0),), 5, ((1, 0),), 5) == 0
     assert common_end((), 0, ((1, 0),), 5) == 0
     assert common_end(((1, 0), (3, 4)), 9, ((1, 0), (2, 6)), 8) == 4

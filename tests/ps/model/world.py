@@ -41,7 +41,7 @@ TICKS = Timing(
     lease_seconds=2, renew_seconds=1, retry_seconds=1, silence_seconds=1, drift=0.0
 )  # a second is one tick of the model
 Push = tuple[int, int, int]  # client, incarnation, sequence
-Record = tuple[str, int] | Push  # ("generation", epoch) or a push
+Record = tuple[str, int] | Push  # ("generation", term) or a push
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Bounds:
     witness_restarts: int = 0
     cuts: int = 1
     sessions: int = 3
-    epochs: int = 3
+    terms: int = 3
     delayed: int = 1
     now_max: int = 0
     near: int = 1
@@ -135,7 +135,7 @@ def windows_of(kind: type[Windows], log: tuple[Record, ...]) -> Windows:
 
 
 def history_of(log: tuple[Record, ...]) -> tuple[tuple[int, int], ...]:
-    """Where each epoch of a log begins."""
+    """Where each term of a log begins."""
     return tuple((r[1], at) for at, r in enumerate(log) if len(r) == 2)
 
 
@@ -219,7 +219,7 @@ class Model:
     def times(self, world: World) -> Iterator[Step]:
         """Time passes; or, where clocks are not trusted, a lease expires."""
         if self.bounds.now_max == 0:
-            if world.register.expiry > 0 and world.register.epoch < self.bounds.epochs:
+            if world.register.expiry > 0 and world.register.term < self.bounds.terms:
                 expired = rebuilt(self.rules.register, world.register, expiry=0.0)
                 yield "expire", world._replace(register=expired)
         elif world.now < self.bounds.now_max:
@@ -234,7 +234,7 @@ class Model:
         """A server and the witness: at once, answer delayed, request delayed."""
         member, actions = world.servers[at].member.seek(now=world.now)
         (request,) = [action.request for action in actions if isinstance(action, AskWitness)]
-        if request.ask.value == "take" and world.register.epoch >= self.bounds.epochs:
+        if request.ask.value == "take" and world.register.term >= self.bounds.terms:
             return
         sent = with_member(world, at, member)
         mail = Mail(at, WITNESS, request)
@@ -288,7 +288,7 @@ class Model:
                 continue
             record = server.log[server.sent]
             begins = record[1] if len(record) == 2 else 0
-            body = Append(member.session, member.epoch, server.sent, record, begins)
+            body = Append(member.session, member.term, server.sent, record, begins)
             moved = with_server(world, at, server._replace(sent=server.sent + 1))
             mail = Mail(at, to, body)
             yield (
@@ -416,7 +416,7 @@ class Model:
                 world = with_server(world, at, server._replace(log=server.log[: action.end]))
             elif isinstance(action, BeginTerm):
                 member, _ = server.member.appended(now=world.now)
-                log = (*server.log, ("generation", action.epoch))
+                log = (*server.log, ("generation", action.term))
                 world = with_server(world, at, Server(member, log))
             elif isinstance(action, Deposed):
                 world = with_server(world, at, server._replace(waiting=frozenset()))
@@ -476,9 +476,9 @@ def spend(world: World, what: int) -> World:
 
 
 def answer(world: World, at: int, push: Push) -> World:
-    epoch, server = world.servers[at].member.epoch, world.servers[at].member.server
+    term, server = world.servers[at].member.term, world.servers[at].member.server
     return world._replace(
-        answered=world.answered | {push}, answerers=world.answerers | {(epoch, server)}
+        answered=world.answered | {push}, answerers=world.answerers | {(term, server)}
     )
 
 
@@ -492,6 +492,6 @@ def crashed(world: World, at: int) -> World:
 def rebuilt(kind: type[Register], register: Register, *, expiry: float) -> Register:
     """The register with another expiry, of the kind under test."""
     return kind(
-        register.version, register.epoch, register.holder, register.endpoint, expiry,
+        register.version, register.term, register.holder, register.endpoint, expiry,
         register.in_sync,
     )  # fmt: skip

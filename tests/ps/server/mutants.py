@@ -42,8 +42,6 @@ FIELDS: dict[str, tuple[int, ...]] = {
     "trainer": (0, 2, 65536, (1 << 32) - 1),
     "incarnation": (0, 1, 2, 70_000, (1 << 32) - 1),
     "step": STEPS,
-    "generation": NUMBERS,
-    "status": NUMBERS,
 }
 DEPTH_STOP = 0.1  # chance to change a mapping itself, and not something in it
 _LENGTH = slice(16, 20)  # of the header's bytes

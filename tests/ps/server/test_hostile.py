@@ -244,7 +244,7 @@ def test_one_huge_push_is_answered_while_it_is_sent(monkeypatch: pytest.MonkeyPa
     [
         (Op.CLOSE, b"\xfb y", "not JSON"),
         (Op.FENCE, b'{"states": 5}', "states are 5"),
-        (Op.FENCE, b'{"life": [1]}', "a session nonce"),
+        (Op.FENCE, b'{"nonce": [1]}', "a session nonce"),
         (Op.SHRINK, b'{"shard": true}', "shrink of shard True"),
         (Op.CREATE, b'{"kind": []}', "table kind"),
         (Op.COMMIT, b'{"step": true, "members": []}', "commit of step True"),

@@ -62,12 +62,12 @@ TOP = DenseSpec("vector", 300, OptimizerSpec("momentum"), shards=4)
 MORE: tuple[tuple[str, Header, bytes], ...] = (
     ("pull", Header(Op.PULL_CHANGED), b""),
     ("control", Header(Op.ARRIVE), b'{"name": "x", "turn": 1, "is_fresh": true, "seconds": 0}'),
-    ("control", Header(Op.FENCE), b'{"life": "x", "states": null}'),
-    ("control", Header(Op.FOLLOW), b'{"server": 1, "epoch": 1, "end": 2, "history": []}'),
+    ("control", Header(Op.FENCE), b'{"nonce": "x", "states": null}'),
+    ("control", Header(Op.FOLLOW), b'{"server": 1, "term": 1, "end": 2, "history": []}'),
     ("control", Header(Op.CONTROL), b'{"do": "progress"}'),
     ("control", Header(Op.CONTROL), b'{"do": "fate"}'),
     ("control", Header(Op.CONTROL), b'{"do": "lease", "group": "g", "ask": "look", "server": 1,'
-     b' "epoch": 1, "version": 1, "sent": 1.0, "peer": 2, "endpoint": "a:1", "is_first": false}'),
+     b' "term": 1, "version": 1, "sent": 1.0, "peer": 2, "endpoint": "a:1", "is_first": false}'),
 )  # fmt: skip
 WRITES_A_TABLE = (Op.PUSH, Op.PUSH_DENSE, Op.SET, Op.SET_DENSE, Op.SHRINK, Op.MOVE, Op.ADOPT)
 MAY_WAIT = (Op.ARRIVE, Op.JOIN, Op.FOLLOW)

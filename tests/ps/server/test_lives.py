@@ -46,7 +46,7 @@ def test_lives_are_counted_by_the_server_not_by_the_trainers_clock(tmp_path: Pat
 def test_an_answer_that_was_lost_gives_the_same_number_again() -> None:
     """Asked again, it is the same life."""
     with fleet(1) as one, one.client() as ps:
-        terms = {**ps.strategy.terms(), "life": ps.group.session_nonce}
+        terms = {**ps.strategy.terms(), "nonce": ps.group.session_nonce}
         assert ps.peers[0].ask(Op.JOIN, terms)["incarnation"] == 1
 
 
@@ -63,7 +63,7 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
         )  # fmt: skip
         body = np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes()
         for header, pieces in (
-            (Header(Op.FENCE, trainer=0, incarnation=LARGEST), (b'{"life": "x"}',)),
+            (Header(Op.FENCE, trainer=0, incarnation=LARGEST), (b'{"nonce": "x"}',)),
             (push, body),
         ):
             link.send(header, *pieces)
@@ -72,7 +72,7 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
         link.close()
         peer = ServerConnection(0, two.endpoints.split(",")[0], identity, 5.0)
         with pytest.raises(RequestError, match="above"):
-            peer.ask(Op.JOIN, {"strategy": "async", "life": "y", "above": LARGEST})
+            peer.ask(Op.JOIN, {"strategy": "async", "nonce": "y", "above": LARGEST})
         peer.end()
         assert begun(two) == 2
 
@@ -84,7 +84,7 @@ def test_a_life_that_only_another_server_knows_is_passed() -> None:
         peer = ServerConnection(
             1, two.endpoints.split(",")[1], Identity("default", 0, 50, "0"), 5.0
         )
-        assert peer.ask(Op.FENCE, {"life": "x"}) == {}
+        assert peer.ask(Op.FENCE, {"nonce": "x"}) == {}
         peer.end()
         assert begun(two) == 51
 
@@ -96,7 +96,7 @@ def test_of_two_processes_the_older_one_cannot_begin_again() -> None:
         first.create(WORDS)
         with two.client():
             with pytest.raises(RequestError, match="is not its newest, 2 is"):
-                first.peers[1].ask(Op.FENCE, {"life": first.group.session_nonce})
+                first.peers[1].ask(Op.FENCE, {"nonce": first.group.session_nonce})
             with pytest.raises(RequestError, match="the server knows incarnation"):
                 first.close()
             assert two.servers[0].store.closed == set()
@@ -125,7 +125,7 @@ def test_a_trainer_is_heard_of_from_its_join_on() -> None:
     """Its link still named nobody: under load it was expelled before it had made the next one."""
     with fleet(1) as one:
         link = FrameConnection(one.endpoints, Identity("default", 0, 0, ""), "control", 5.0)
-        link.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "life": "x"}).encode())
+        link.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "nonce": "x"}).encode())
         assert json.loads(bytes(link.receive()[1]))["incarnation"] == 1
         assert (0, 1) in one.servers[0].connected()  # Its link over TCP may still be ending.
         link.close()

@@ -68,6 +68,7 @@ def test_a_log_of_the_version_before_is_refused_with_the_way_out(
     """Nothing is changed there: the paddock that wrote it can still save its tables."""
     with monkeypatch.context() as before:
         before.setattr("paddock.ps.storage.segment._VERSION", 1)
+        before.setattr("paddock.ps.storage.snapshot.FORMAT", 2)
         with fleet(1, data=tmp_path) as servers, servers.client() as ps:
             ps.create(SparseSpec("words", 2))
             assert servers.servers[0].snapshots is not None

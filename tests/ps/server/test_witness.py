@@ -13,13 +13,14 @@ from paddock.ps.replication import log_identity
 from paddock.ps.replication.lease import LeaseReply, LeaseRequest, LeaseVerb
 from paddock.ps.replication.log_identity import MemberFile
 from paddock.ps.replication.witness import Witness, request_body
+from paddock.ps.storage.files import read_json, write_json
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.values import value_from
 
 
 def order(ask: LeaseVerb, server: int, *, version: int = 0, **facts: Any) -> dict[str, Any]:
     """An order as it comes over the wire."""
-    request = LeaseRequest(ask, server, facts.pop("epoch", 0), version, 0.5, **facts)
+    request = LeaseRequest(ask, server, facts.pop("term", 0), version, 0.5, **facts)
     found: dict[str, Any] = json.loads(request_body("job/1-0", request))
     return found
 
@@ -31,12 +32,12 @@ def reply_from(answer: dict[str, Any]) -> LeaseReply:
 
 
 def test_a_grant_survives_the_witness(tmp_path: Path) -> None:
-    """After its restart nobody else is let in for a lease time, and the epoch goes on."""
+    """After its restart nobody else is let in for a lease time, and the term goes on."""
     now = 100.0
     witness = Witness(tmp_path, lambda: now)
     granted = reply_from(witness.answer(order(LeaseVerb.TAKE, 7, is_first=True, endpoint="a:1")))
-    assert granted.granted and granted.register.epoch == 1
-    added = witness.answer(order(LeaseVerb.ADD, 7, epoch=1, version=1, peer=8))
+    assert granted.granted and granted.register.term == 1
+    added = witness.answer(order(LeaseVerb.ADD, 7, term=1, version=1, peer=8))
     assert reply_from(added).register.in_sync == (7, 8)
     witness.close()
 
@@ -45,7 +46,7 @@ def test_a_grant_survives_the_witness(tmp_path: Path) -> None:
     assert not early.granted and early.register.endpoint == "a:1"
     now = 102.0
     late = reply_from(witness.answer(order(LeaseVerb.TAKE, 8, version=2, endpoint="b:2")))
-    assert late.granted and (late.register.epoch, late.register.in_sync) == (2, (8,))
+    assert late.granted and (late.register.term, late.register.in_sync) == (2, (8,))
     witness.close()
 
 
@@ -55,7 +56,7 @@ def test_a_renewal_writes_nothing_to_the_disk(tmp_path: Path) -> None:
     witness.answer(order(LeaseVerb.TAKE, 7, is_first=True))
     (path,) = tmp_path.glob("witness-*.json")
     path.unlink()
-    renewed = reply_from(witness.answer(order(LeaseVerb.RENEW, 7, epoch=1, version=1)))
+    renewed = reply_from(witness.answer(order(LeaseVerb.RENEW, 7, term=1, version=1)))
     witness.close()
     assert renewed.granted and not path.exists()
 
@@ -75,15 +76,29 @@ def test_a_damaged_register_grants_nothing(tmp_path: Path) -> None:
     witness.answer(order(LeaseVerb.TAKE, 7, is_first=True))
     witness.close()
     (path,) = tmp_path.glob("witness-*.json")
-    path.write_text(path.read_text().replace('"epoch": 1', '"epoch": 0'))
+    path.write_text(path.read_text().replace('"term": 1', '"term": 0'))
     again = Witness(tmp_path)
     with pytest.raises(PaddockError, match="checksum"):
         again.answer(order(LeaseVerb.TAKE, 9, is_first=True))
     again.close()
 
 
+def test_a_register_of_the_version_before_is_read(tmp_path: Path) -> None:
+    """There a term was an epoch; the next one is above it."""
+    witness = Witness(tmp_path, clock=lambda: 0.0)
+    witness.answer(order(LeaseVerb.TAKE, 7, is_first=True))
+    witness.close()
+    (path,) = tmp_path.glob("witness-*.json")
+    stored, _ = read_json(path, "register")
+    write_json(path, {**{n: v for n, v in stored.items() if n != "term"}, "epoch": 5})
+    again = Witness(tmp_path, clock=lambda: 100.0)
+    reply = again.answer(order(LeaseVerb.TAKE, 7, version=stored["version"]))
+    again.close()
+    assert reply["granted"] and reply["register"]["term"] == 6
+
+
 @pytest.mark.parametrize(
-    "change", [{"group": ""}, {"ask": "give"}, {"server": "x"}, {"epoch": None}]
+    "change", [{"group": ""}, {"ask": "give"}, {"server": "x"}, {"term": None}]
 )
 def test_what_is_no_request_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     """And leaves no file."""

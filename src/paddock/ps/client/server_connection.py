@@ -80,7 +80,7 @@ class ServerConnection:
         self.purpose = purpose
         self.servers = servers
         self.server_id = ""
-        self.epoch = 0
+        self.term = 0
         self.reconnects = 0
         self.unacknowledged: deque[Unacknowledged] = deque()
         self._sequence = 0
@@ -125,9 +125,9 @@ class ServerConnection:
         """Raises ConnectionClosed when another one of a pair serves, RequestError when its state
         is not ours."""
         welcome = link.welcome
-        if welcome.role != "primary" or welcome.epoch < self.epoch:
+        if welcome.role != "primary" or welcome.term < self.term:
             raise ConnectionClosed(
-                f"server {link.endpoint} is a {welcome.role} (epoch {welcome.epoch})"
+                f"server {link.endpoint} is a {welcome.role} (epoch {welcome.term})"
             )
         if self.servers and (welcome.server, welcome.servers) != (self.index, self.servers):
             raise RequestError(
@@ -151,7 +151,7 @@ class ServerConnection:
                 "its log is lost",
                 hint="load a checkpoint and start the job again; --ack disk survives a power cut",
             )
-        self.server_id, self.epoch = welcome.server_id, welcome.epoch
+        self.server_id, self.term = welcome.server_id, welcome.term
 
     def drop(self, purpose: str) -> None:
         """Forget a broken link."""

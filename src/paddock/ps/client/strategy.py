@@ -46,7 +46,7 @@ class Strategy:
 
     def join(self, group: ServerGroup) -> None:
         """The trainer begins: the coordinator says at which step."""
-        terms = {**self.terms(), "life": group.session_nonce}
+        terms = {**self.terms(), "nonce": group.session_nonce}
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
         while not self._begin(group, terms):
@@ -63,7 +63,7 @@ class Strategy:
         states = [peer.server_id for peer in group.peers]
         for peer in group.peers:
             try:
-                peer.ask(Op.FENCE, {"states": states, "life": group.session_nonce, "step": done})
+                peer.ask(Op.FENCE, {"states": states, "nonce": group.session_nonce, "step": done})
             except RequestError as refusal:
                 if "newest" not in refusal.facts:
                     raise

@@ -98,7 +98,7 @@ class GroupCoordinator:
 
         Not of its clock: a trainer that is moved to another host must not be older than before.
         """
-        store, nonce, above = self.engine.store, terms.get("life"), terms.get("above", 0)
+        store, nonce, above = self.engine.store, terms.get("nonce"), terms.get("above", 0)
         newest, known = store.incarnations.get(trainer, (0, ""))
         is_right = isinstance(nonce, str) and nonce and isinstance(above, int)
         if not is_right or above > newest + INCARNATIONS_MAX:
@@ -108,7 +108,7 @@ class GroupCoordinator:
         if known == nonce and newest > above:
             return newest
         incarnation: int = max(newest, above) + 1
-        self.engine.record(Op.FENCE, {"life": nonce}, trainer=trainer, incarnation=incarnation)
+        self.engine.record(Op.FENCE, {"nonce": nonce}, trainer=trainer, incarnation=incarnation)
         return incarnation
 
     def check_number(self, trainer: int, incarnation: int) -> None:

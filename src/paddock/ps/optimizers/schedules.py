@@ -52,7 +52,7 @@ class Rates:
     asked: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
 
     def note(self, step: int, member: tuple[int, int], lr: float) -> None:
-        """A trainer's contribution to a step: this rate. Its newest life's last word counts."""
+        """A trainer's contribution to a step: this rate. Its newest incarnation's last counts."""
         trainer, incarnation = member
         asked = self.asked.setdefault(step, {})
         if incarnation >= asked.get(trainer, (0, 0.0))[0]:
@@ -65,8 +65,8 @@ class Rates:
         """
         asked = self.asked.get(step, {})
         for trainer, incarnation in sorted(members, reverse=True):
-            life, lr = asked.get(trainer, (-1, 0.0))
-            if life == incarnation:
+            newest, lr = asked.get(trainer, (-1, 0.0))
+            if newest == incarnation:
                 self.lr = lr
         self.asked = {later: of for later, of in self.asked.items() if later > step}
 

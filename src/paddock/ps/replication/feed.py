@@ -8,10 +8,10 @@ Over the replica's connection to its primary, all of Op.FOLLOW:
     replica  JSON Follow                                          once, first
     primary  JSON Start or Refuse                                 the answer
     primary  part=FILE, a JSON name, and FILE_BYTES frames        when Start.is_reset: its snapshot
-    primary  part=RECORD, step epoch, sequence position           and the record's own frame
+    primary  part=RECORD, step term, sequence position           and the record's own frame
     primary  part=IDLE                                            when it has nothing to say
-    replica  step epoch, sequence end                             Ack: of each record, and of IDLE
-    replica  flag ERROR, step epoch                               Refuse; the connection ends
+    replica  step term, sequence end                             Ack: of each record, and of IDLE
+    replica  flag ERROR, step term                               Refuse; the connection ends
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def answer_from(body: Buffer) -> FollowAccepted | FollowRefused:
 
 
 def begins(header: Header, body: Buffer) -> int:
-    """The epoch that a record begins; 0 when it begins none."""
-    return int(json.loads(bytes(body))["epoch"]) if header.op == Op.TERM else 0
+    """The term that a record begins; 0 when it begins none."""
+    return int(json.loads(bytes(body))["term"]) if header.op == Op.TERM else 0
 
 
 class ReplicaFeed:
@@ -182,7 +182,7 @@ class ReplicaFeed:
         while self._is_current(start):
             before = position
             for lsn, header, body in log.follow(position + 1, IDLE_SECONDS):
-                told = encode(Header(Op.FOLLOW, part=RECORD, step=start.epoch, sequence=lsn - 1))
+                told = encode(Header(Op.FOLLOW, part=RECORD, step=start.term, sequence=lsn - 1))
                 with self._turn:
                     self.stream.send(header, body, before=told)
                 position = lsn
@@ -191,7 +191,7 @@ class ReplicaFeed:
                     return
             if position == before:
                 with self._turn:
-                    self.stream.send(Header(Op.FOLLOW, part=IDLE, step=start.epoch))
+                    self.stream.send(Header(Op.FOLLOW, part=IDLE, step=start.term))
 
     def _is_current(self, start: FollowAccepted) -> bool:
         member = self.pair.member
@@ -201,7 +201,7 @@ class ReplicaFeed:
             and member.role is ReplicaRole.PRIMARY
             # The silent one is given up (peer 0): it has to come again.
             and member.peer != 0
-            and (member.session, member.epoch) == (start.session, start.epoch)
+            and (member.session, member.term) == (start.session, start.term)
         )
 
     def _send_files(self, files: list[BinaryIO]) -> None:

@@ -208,9 +208,9 @@ class Follower:
             if isinstance(message, Follow):
                 link.send(Header(Op.FOLLOW), to_body(message))
             elif isinstance(message, Ack):
-                link.send(Header(Op.FOLLOW, step=message.epoch, sequence=message.end))
+                link.send(Header(Op.FOLLOW, step=message.term, sequence=message.end))
             elif isinstance(message, FollowRefused):
-                link.send(Header(Op.FOLLOW, int(FrameFlag.ERROR), step=message.epoch))
+                link.send(Header(Op.FOLLOW, int(FrameFlag.ERROR), step=message.term))
 
     def _begin(self, link: FrameConnection, endpoint: str) -> None:
         """Read the primary's answer to Follow, and make this log a beginning of its log."""
@@ -219,7 +219,7 @@ class Follower:
         answer = answer_from(body)
         if isinstance(answer, FollowRefused):
             pair.handle(lambda member: member.refused(answer))
-            raise ConnectionClosed(f"it is not the primary (epoch {answer.epoch})")
+            raise ConnectionClosed(f"it is not the primary (epoch {answer.term})")
         with pair.holding():
             _, actions = pair.member.started(answer)
         incoming: Snapshot | None = None
@@ -235,11 +235,11 @@ class Follower:
         with pair.holding():
             member = pair.member
             is_mine = member.stage is Stage.FOLLOWING and member.session == answer.session
-            ack = Ack(member.server, member.session, member.epoch, member.end)
+            ack = Ack(member.server, member.session, member.term, member.end)
         if not is_mine:
             raise ConnectionClosed("a newer primary is known")
         pair.say_once("follow", "")
-        pair.say(f"epoch {answer.epoch}: follows {endpoint} from record {answer.common}")
+        pair.say(f"epoch {answer.term}: follows {endpoint} from record {answer.common}")
         self._tell(link, [ack])
 
     def _join(self, start: FollowAccepted, incoming: Snapshot | None) -> None:
@@ -255,7 +255,7 @@ class Follower:
             self._truncate(start.common)
         with pair.holding():
             after, _ = pair.member.started(start)
-            # A newer epoch may have become known meanwhile: but the log is what it is now.
+            # A newer term may have become known meanwhile: but the log is what it is now.
             pair.become(replace(after, end=start.common, history=start.history))
 
     # ----------------------------------------------------------------------------- one record
@@ -268,7 +268,7 @@ class Follower:
         if header.part == IDLE:
             member = pair.member
             if member.stage is Stage.FOLLOWING and member.session == session:
-                self._tell(link, [Ack(member.server, session, member.epoch, member.end)])
+                self._tell(link, [Ack(member.server, session, member.term, member.end)])
             return
         record, body = link.stream.receive()
         message = Append(session, header.step, header.sequence, None, begins(record, body))

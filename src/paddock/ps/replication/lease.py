@@ -6,12 +6,12 @@ lack an acknowledged record, and its holder stops before the witness lets anothe
 The witness, per pair (`Register.answer`); H is the holder, "now" the witness's own clock:
 
     request   from        granted when                                   register after
-    TAKE      any server  nobody ever held it, and it says is_first      next epoch, in_sync = {it}
-    TAKE      in_sync     version is current, and it is H or H expired   next epoch, in_sync = {it}
-    RENEW     H           its epoch is current                           later expiry
-    ADD       H           epoch and version are current                  in_sync + {peer}
-    REMOVE    H           epoch and version are current                  in_sync - {peer}
-    RELEASE   H           epoch and version are current                  expired now
+    TAKE      any server  nobody ever held it, and it says is_first      next term, in_sync = {it}
+    TAKE      in_sync     version is current, and it is H or H expired   next term, in_sync = {it}
+    RENEW     H           its term is current                           later expiry
+    ADD       H           term and version are current                  in_sync + {peer}
+    REMOVE    H           term and version are current                  in_sync - {peer}
+    RELEASE   H           term and version are current                  expired now
     any       H           -                                              later expiry (not RELEASE)
 
 `version` counts the changes of holder and in_sync. A request names the version it was made for, so
@@ -77,13 +77,13 @@ class LeaseVerb(str, Enum):
 class LeaseRequest:
     """A question to the witness. sent: seconds of the asker's monotonic clock, given back.
 
-    epoch: the lease's; for TAKE the highest one in the asker's log. version: of the register that
+    term: the lease's; for TAKE the highest one in the asker's log. version: of the register that
     the asker saw. peer: whom to ADD or REMOVE. is_first: nobody served this pair before.
     """
 
     ask: LeaseVerb
     server: int
-    epoch: int
+    term: int
     version: int
     sent: float
     peer: int = 0
@@ -110,7 +110,7 @@ class Register:
     """
 
     version: int = 0
-    epoch: int = 0
+    term: int = 0
     holder: int = 0
     endpoint: str = ""
     expiry: float = 0.0
@@ -124,9 +124,9 @@ class Register:
         The shell writes the register to its file, and the disk, before it sends an answer with a
         new `version`; a new expiry alone needs no writing.
 
-        >>> take = LeaseRequest(LeaseVerb.TAKE, 7, epoch=0, version=0, sent=0.0, is_first=True)
+        >>> take = LeaseRequest(LeaseVerb.TAKE, 7, term=0, version=0, sent=0.0, is_first=True)
         >>> register, reply = Register().answer(take, now=100.0)
-        >>> reply.granted, register.epoch, register.in_sync, register.expiry
+        >>> reply.granted, register.term, register.in_sync, register.expiry
         (True, 1, (7,), 101.5)
         """
         after, granted = self._changed(request, now=now, timing=timing)
@@ -142,15 +142,15 @@ class Register:
             taken = replace(
                 self,
                 version=self.version + 1,
-                # The log's epoch counts too: a witness that lost its file must not repeat one.
-                epoch=max(self.epoch, request.epoch) + 1,
+                # The log's term counts too: a witness that lost its file must not repeat one.
+                term=max(self.term, request.term) + 1,
                 holder=request.server,
                 endpoint=request.endpoint,
                 expiry=now + timing.lease_seconds,
                 in_sync=(request.server,),
             )
             return taken, True
-        if request.server != self.holder or request.epoch != self.epoch:
+        if request.server != self.holder or request.term != self.term:
             return self, False
         if request.ask is LeaseVerb.RELEASE:
             return (replace(self, expiry=now), True) if self.is_current(request) else (self, False)
@@ -186,8 +186,9 @@ def restored(stored: dict[str, Any], *, now: float, timing: Timing = TIMING) -> 
     moment the witness died.
 
     >>> held = {"holder": 7, "endpoint": "a:1", "expiry": 9.0, "in_sync": [7]}
-    >>> restored({"version": 3, "epoch": 2, **held}, now=50.0).expiry
+    >>> restored({"version": 3, "term": 2, **held}, now=50.0).expiry
     51.5
     """
-    register: Register = value_from(Register, stored)
+    # Up to version 3 of the protocol a term was called an epoch.
+    register: Register = value_from(Register, {"term": stored.get("epoch"), **stored})
     return replace(register, expiry=now + timing.lease_seconds)

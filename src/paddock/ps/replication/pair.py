@@ -144,9 +144,9 @@ class Pair:
     # ------------------------------------------------------------------------- what it may do
 
     @property
-    def epoch(self) -> int:
+    def term(self) -> int:
         """The number of the primary's term, from 1."""
-        return self.member.epoch
+        return self.member.term
 
     def may_serve(self) -> bool:
         """True when the server is to answer reads."""
@@ -156,14 +156,14 @@ class Pair:
         return member.may_serve(now=self.clock())
 
     def may_write(self) -> int:
-        """The epoch in which this server takes writes. Raises RequestError when it does not.
+        """The term in which this server takes writes. Raises RequestError when it does not.
 
         `engine.order` is held by who relies on it for longer than a moment.
         """
         member = self.member
         if member.role is not ReplicaRole.PRIMARY:
             raise self.refusal()
-        return member.epoch
+        return member.term
 
     def refusal(self) -> RequestError:
         """Why this server does not serve, and who does as far as it knows."""
@@ -177,7 +177,7 @@ class Pair:
             "not-primary",
             f"{message}; the primary is {endpoint}" if endpoint else message,
             hint="list both servers of the pair: host:port|host:port",
-            facts={"epoch": member.epoch, "endpoint": endpoint},
+            facts={"term": member.term, "endpoint": endpoint},
         )
 
     def appended(self) -> None:
@@ -185,15 +185,15 @@ class Pair:
         with self._changed:
             self.member, _ = self.member.appended(now=self.clock())
 
-    def replicated(self, lsn: int, epoch: int) -> None:
-        """Wait until a record that was logged in `epoch` may be acknowledged.
+    def replicated(self, lsn: int, term: int) -> None:
+        """Wait until a record that was logged in `term` may be acknowledged.
 
         Raises RequestError.
         """
         with self._changed:
             while True:
                 member = self.member
-                if member.role is not ReplicaRole.PRIMARY or member.epoch != epoch:
+                if member.role is not ReplicaRole.PRIMARY or member.term != term:
                     raise self.refusal()
                 if member.acknowledges(lsn, now=self.clock()):
                     return
@@ -216,7 +216,7 @@ class Pair:
         return {
             "role": member.role.value,
             "stage": member.stage.value,
-            "epoch": member.epoch,
+            "epoch": member.term,
             "position": member.end,
             "acknowledged": member.high_watermark,
             "replica": member.match_lsn if member.in_sync_candidate else None,
@@ -253,16 +253,16 @@ class Pair:
             after, actions = event(self.member)
             for action in actions:
                 if isinstance(action, BeginTerm):
-                    after = self._begin(after, action.epoch)
+                    after = self._begin(after, action.term)
             self.become(after)
             told = self._carry_out(actions)
         if after.role is not before:
             self._tell_role()
         return told
 
-    def _begin(self, member: ReplicaState, epoch: int) -> ReplicaState:
-        """REPLICA -> PRIMARY: the record that begins the epoch. Both locks are held."""
-        body = json.dumps({"epoch": epoch, "server": member.server}).encode()
+    def _begin(self, member: ReplicaState, term: int) -> ReplicaState:
+        """REPLICA -> PRIMARY: the record that begins the term. Both locks are held."""
+        body = json.dumps({"term": term, "server": member.server}).encode()
         record = TermRecord(Header(Op.TERM, stamp=self.engine.clock()), body)
         lsn = self.engine.append(record)
         assert lsn == member.end + 1, (lsn, member.end)
@@ -286,13 +286,13 @@ class Pair:
                 self.follower.go(action.endpoint)
             elif isinstance(action, Deposed):
                 whom = f", {action.endpoint} is" if action.endpoint else ""
-                self.say(f"epoch {action.epoch}: this server is no longer the primary{whom}")
+                self.say(f"epoch {action.term}: this server is no longer the primary{whom}")
         return told
 
     def _tell_role(self) -> None:
         member = self.member
         if member.role is ReplicaRole.PRIMARY:
-            self.say(f"epoch {member.epoch}: this server is the primary, from record {member.end}")
+            self.say(f"epoch {member.term}: this server is the primary, from record {member.end}")
             let_go = self.follower.interrupt
         elif self.server.coordinator is not None:
             let_go = self.server.coordinator.let_go

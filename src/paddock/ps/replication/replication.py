@@ -17,14 +17,14 @@ class Replication(Protocol):
     is_replicated: bool
 
     @property
-    def epoch(self) -> int:
+    def term(self) -> int:
         """The number of the primary's term, from 1."""
 
     def may_serve(self) -> bool:
         """True when the server is to answer reads."""
 
     def may_write(self) -> int:
-        """The epoch in which this server takes writes. Raises RequestError when it does not."""
+        """The term in which this server takes writes. Raises RequestError when it does not."""
 
     def refusal(self) -> RequestError:
         """Why this server does not serve, and who does as far as it knows."""
@@ -32,8 +32,8 @@ class Replication(Protocol):
     def appended(self) -> None:
         """A record was logged; `engine.order` is held."""
 
-    def replicated(self, lsn: int, epoch: int) -> None:
-        """Wait until a record of `epoch` may be acknowledged. Raises RequestError."""
+    def replicated(self, lsn: int, term: int) -> None:
+        """Wait until a record of `term` may be acknowledged. Raises RequestError."""
 
     def high_watermark(self, lsn: int) -> int:
         """The newest record up to `lsn` that no failover can take back."""
@@ -58,13 +58,13 @@ class NotReplicated:
     """The replication of a server that is alone: always the primary, of term 1."""
 
     is_replicated = False
-    epoch = 1
+    term = 1
 
     def may_serve(self) -> bool:
         return True
 
     def may_write(self) -> int:
-        return self.epoch
+        return self.term
 
     def refusal(self) -> RequestError:
         raise AssertionError("a server without a replica always serves")
@@ -72,7 +72,7 @@ class NotReplicated:
     def appended(self) -> None:
         """The record needs to go nowhere else."""
 
-    def replicated(self, lsn: int, epoch: int) -> None:
+    def replicated(self, lsn: int, term: int) -> None:
         """The record is safe already."""
 
     def high_watermark(self, lsn: int) -> int:

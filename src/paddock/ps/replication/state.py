@@ -7,27 +7,27 @@ lease only keeps a deposed primary from answering with old values.
     stage      event                                          next       does
     ---------  ---------------------------------------------  ---------  -------------------------
     ALONE      connected(session)                             ASKED      send Follow(end, history)
-    ASKED      FollowAccepted of it, epoch not older          FOLLOWING  Truncate or Restore; Ack
-    ASKED      FollowAccepted of an older epoch               ALONE      send FollowRefused
-    FOLLOWING  Append of session and epoch, at its end        FOLLOWING  StoreRecord, then send Ack
+    ASKED      FollowAccepted of it, term not older          FOLLOWING  Truncate or Restore; Ack
+    ASKED      FollowAccepted of an older term               ALONE      send FollowRefused
+    FOLLOWING  Append of session and term, at its end        FOLLOWING  StoreRecord, then send Ack
     FOLLOWING  Append below its end                           FOLLOWING  send Ack (it has it)
     FOLLOWING  Append beyond its end                          ALONE      ConnectToPrimary, next tick
-    replica    lost, a newer epoch                            ALONE      ConnectToPrimary, next tick
-    replica    TAKE granted, epoch newer than any heard of    PRIMARY    BeginTerm (TERM record)
-    PRIMARY    a newer epoch: witness, Follow, FollowRefused  ALONE      Deposed: refuse who waits
+    replica    lost, a newer term                            ALONE      ConnectToPrimary, next tick
+    replica    TAKE granted, term newer than any heard of    PRIMARY    BeginTerm (TERM record)
+    PRIMARY    a newer term: witness, Follow, FollowRefused  ALONE      Deposed: refuse who waits
     PRIMARY    Follow                                         PRIMARY    send FollowAccepted(common)
     PRIMARY    Ack of a peer within `max_lag` records         PRIMARY    answers wait for its Acks
     PRIMARY    Ack of all that may have been acknowledged     PRIMARY    AskWitness ADD
     PRIMARY    in-sync candidate lost or silent               PRIMARY    AskWitness REMOVE
     PRIMARY    register without it, newer than the last ADD   PRIMARY    acknowledges alone
 
-An epoch has one primary and begins with a TERM record of its own, so two logs agree up to
-the shorter end of the last epoch they share; what a returning primary has beyond that was never
+A term has one primary and begins with a TERM record of its own, so two logs agree up to
+the shorter end of the last term they share; what a returning primary has beyond that was never
 acknowledged, and it is truncated. A session is one connection of a replica: messages of an earlier
 one are ignored. Positions are log sequence numbers; `end` is the one after the last record.
 
 Source: van Renesse and Schneider, "Chain Replication", OSDI 2004 (acknowledge at the tail);
-Kafka KIP-101 (the history of epochs decides where a returning log is truncated).
+Kafka KIP-101 (the history of terms decides where a returning log is truncated).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from paddock.ps.replication.lease import (
 )
 
 NEAR_RECORDS = 64  # at most so many frames (of 4 MiB) are waited for when a replica joins
-HISTORY_MAX = 100_000  # epochs; one is added per failover
-History = tuple[tuple[int, int], ...]  # (epoch, position of its first record), ascending
+HISTORY_MAX = 100_000  # terms; one is added per failover
+History = tuple[tuple[int, int], ...]  # (term, position of its first record), ascending
 
 
 class ReplicaRole(Enum):
@@ -72,7 +72,7 @@ class Follow:
 
     server: int
     session: int
-    epoch: int
+    term: int
     end: int
     history: History
 
@@ -86,7 +86,7 @@ class FollowAccepted:
     """
 
     session: int
-    epoch: int
+    term: int
     common: int
     history: History
     is_reset: bool = False
@@ -94,10 +94,10 @@ class FollowAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Primary to replica: one record. begins: the epoch, when it is a TERM record."""
+    """Primary to replica: one record. begins: the term, when it is a TERM record."""
 
     session: int
-    epoch: int
+    term: int
     position: int
     record: object
     begins: int = 0
@@ -109,16 +109,16 @@ class Ack:
 
     server: int
     session: int
-    epoch: int
+    term: int
     end: int
 
 
 @dataclass(frozen=True, slots=True)
 class FollowRefused:
-    """To a server of an older epoch, or to a replica that asked one that is not primary."""
+    """To a server of an older term, or to a replica that asked one that is not primary."""
 
     session: int
-    epoch: int
+    term: int
 
 
 Message = Follow | FollowAccepted | Append | Ack | FollowRefused
@@ -162,9 +162,9 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class BeginTerm:
-    """Action: log the TERM record of an epoch, report it with `appended`, then serve."""
+    """Action: log the TERM record of a term, report it with `appended`, then serve."""
 
-    epoch: int
+    term: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class ConnectToPrimary:
 class Deposed:
     """Action: refuse all that waits for an acknowledgement, and say who serves now."""
 
-    epoch: int
+    term: int
     endpoint: str
 
 
@@ -203,7 +203,7 @@ M = TypeVar("M", bound="ReplicaState")
 class ReplicaState:
     """A server of a pair. Every method gives the member after the event, and what to do in order.
 
-    server: identity of its log, not 0. epoch: the newest heard of; older messages are refused.
+    server: identity of its log, not 0. term: the newest heard of; older messages are refused.
     end, history: of its log. register: as last seen.
     held_until: its lease, on its own clock.
     in_sync_candidate: the replica without whose acknowledgement nothing is acknowledged; 0: none.
@@ -219,7 +219,7 @@ class ReplicaState:
     max_lag: int = NEAR_RECORDS
     role: ReplicaRole = ReplicaRole.REPLICA
     stage: Stage = Stage.ALONE
-    epoch: int = 0
+    term: int = 0
     end: int = 0
     history: History = ()
     register: Register = field(default_factory=Register)
@@ -263,7 +263,7 @@ class ReplicaState:
             elif self.wants_to_add():
                 ask, peer = LeaseVerb.ADD, self.in_sync_candidate
         return LeaseRequest(
-            ask, self.server, self.epoch, self.register.version, now, peer, self.endpoint,
+            ask, self.server, self.term, self.register.version, now, peer, self.endpoint,
             self.is_first,
         )  # fmt: skip
 
@@ -308,41 +308,41 @@ class ReplicaState:
         """The witness answered. Late and repeated answers are harmless."""
         seen = reply.register
         is_mine = reply.ask is LeaseVerb.TAKE and reply.granted and seen.holder == self.server
-        if self.role is ReplicaRole.REPLICA and is_mine and seen.epoch > self.epoch:
+        if self.role is ReplicaRole.REPLICA and is_mine and seen.term > self.term:
             return self._promoted(reply)
         newer = seen.version > self.register.version
         register = seen if newer else self.register
         if self.role is ReplicaRole.PRIMARY:
-            if seen.epoch > self.epoch:  # PRIMARY -> REPLICA
-                return replace(self, register=register)._deposed(seen.epoch)
+            if seen.term > self.term:  # PRIMARY -> REPLICA
+                return replace(self, register=register)._deposed(seen.term)
             until = self.held_until
-            if seen.holder == self.server and seen.epoch == self.epoch:
+            if seen.holder == self.server and seen.term == self.term:
                 # Counted from when the request left, which was before the witness's now.
                 until = max(until, reply.sent + self.timing.held_seconds)
             return replace(self, register=register, held_until=until)._settled(), []
-        if seen.epoch <= self.epoch:
+        if seen.term <= self.term:
             return replace(self, register=register), []
-        # A primary of an older epoch is no longer listened to.
-        return replace(self, register=register, epoch=seen.epoch, stage=Stage.ALONE), []
+        # A primary of an older term is no longer listened to.
+        return replace(self, register=register, term=seen.term, stage=Stage.ALONE), []
 
     def _promoted(self: M, reply: LeaseReply) -> tuple[M, list[Action]]:
         """REPLICA -> PRIMARY: whatever its log has is the log."""
         assert len(self.history) < HISTORY_MAX
-        epoch = reply.register.epoch
+        term = reply.register.term
         after = replace(
-            self, role=ReplicaRole.PRIMARY, stage=Stage.ALONE, epoch=epoch, register=reply.register,
-            history=(*self.history, (epoch, self.end)), high_watermark=self.end,
+            self, role=ReplicaRole.PRIMARY, stage=Stage.ALONE, term=term, register=reply.register,
+            history=(*self.history, (term, self.end)), high_watermark=self.end,
             held_until=reply.sent + self.timing.held_seconds,
         )  # fmt: skip
-        return after, [BeginTerm(epoch)]
+        return after, [BeginTerm(term)]
 
-    def _deposed(self: M, epoch: int) -> tuple[M, list[Action]]:
+    def _deposed(self: M, term: int) -> tuple[M, list[Action]]:
         after = replace(
-            self, role=ReplicaRole.REPLICA, stage=Stage.ALONE, epoch=epoch,
+            self, role=ReplicaRole.REPLICA, stage=Stage.ALONE, term=term,
             held_until=float("-inf"), peer=0, **NO_CANDIDATE,
         )  # fmt: skip
-        is_known = self.register.epoch == epoch
-        return after, [Deposed(epoch, self.register.endpoint if is_known else "")]
+        is_known = self.register.term == term
+        return after, [Deposed(term, self.register.endpoint if is_known else "")]
 
     def _settled(self: M) -> M:
         """Drops the in-sync candidate once no request under way can put it, or keep it, in sync."""
@@ -356,7 +356,7 @@ class ReplicaState:
         if self.role is not ReplicaRole.PRIMARY:
             return self, []
         request = replace(self.wish(now=now), ask=LeaseVerb.RELEASE, peer=0)
-        after, actions = self._deposed(self.epoch)  # PRIMARY -> REPLICA, before the witness knows
+        after, actions = self._deposed(self.term)  # PRIMARY -> REPLICA, before the witness knows
         return after, [*actions, AskWitness(request)]
 
     # ------------------------------------------------------------------------------- primary
@@ -371,10 +371,10 @@ class ReplicaState:
 
     def followed(self: M, message: Follow, *, first: int, now: float) -> tuple[M, list[Action]]:
         """A replica asks for the log. first: the oldest position that can be read from it."""
-        if message.epoch > self.epoch and self.role is ReplicaRole.PRIMARY:
-            return self._deposed(message.epoch)
+        if message.term > self.term and self.role is ReplicaRole.PRIMARY:
+            return self._deposed(message.term)
         if self.role is not ReplicaRole.PRIMARY:
-            return self, [SendMessage(FollowRefused(message.session, self.epoch))]
+            return self, [SendMessage(FollowRefused(message.session, self.term))]
         common = common_end(self.history, self.end, message.history, message.end)
         is_reset = common < first
         common = max(common, first)
@@ -386,13 +386,13 @@ class ReplicaState:
         if self.in_sync_candidate not in (0, message.server):
             after, actions = after._given_up(now=now)
         history = tuple(one for one in self.history if one[1] < common)
-        start = FollowAccepted(message.session, self.epoch, common, history, is_reset)
+        start = FollowAccepted(message.session, self.term, common, history, is_reset)
         return after, [SendMessage(start), *actions]
 
     def acknowledged(self: M, message: Ack, *, now: float) -> tuple[M, list[Action]]:
         """The replica has everything below `message.end`."""
         if self.role is not ReplicaRole.PRIMARY or not self.is_current(
-            message.session, message.epoch
+            message.session, message.term
         ):
             return self, []
         is_same = (
@@ -436,9 +436,7 @@ class ReplicaState:
         if self.role is not ReplicaRole.REPLICA:
             return self, []
         after = replace(self, session=session, stage=Stage.ASKED)
-        return after, [
-            SendMessage(Follow(self.server, session, self.epoch, self.end, self.history))
-        ]
+        return after, [SendMessage(Follow(self.server, session, self.term, self.end, self.history))]
 
     def started(self: M, message: FollowAccepted) -> tuple[M, list[Action]]:
         """The primary says from where its log continues this one.
@@ -448,9 +446,9 @@ class ReplicaState:
         """
         if self.stage is not Stage.ASKED or message.session != self.session:
             return self, []
-        if self.is_older(message.epoch):
+        if self.is_older(message.term):
             return replace(self, stage=Stage.ALONE), [
-                SendMessage(FollowRefused(message.session, self.epoch))
+                SendMessage(FollowRefused(message.session, self.term))
             ]
         if message.common < self.high_watermark:
             raise PaddockError(
@@ -464,16 +462,16 @@ class ReplicaState:
         elif message.common < self.end:
             actions.append(Truncate(message.common))
         after = replace(
-            self, stage=Stage.FOLLOWING, epoch=message.epoch, end=message.common,
+            self, stage=Stage.FOLLOWING, term=message.term, end=message.common,
             history=message.history,
         )  # fmt: skip
         return after, [*actions, SendMessage(after._ack())]
 
     def stored(self: M, message: Append) -> tuple[M, list[Action]]:
         """A record from the primary."""
-        if self.is_older(message.epoch):
-            return self, [SendMessage(FollowRefused(message.session, self.epoch))]
-        if self.stage is not Stage.FOLLOWING or not self.is_current(message.session, message.epoch):
+        if self.is_older(message.term):
+            return self, [SendMessage(FollowRefused(message.session, self.term))]
+        if self.stage is not Stage.FOLLOWING or not self.is_current(message.session, message.term):
             return self, []
         if message.position > self.end:  # FOLLOWING -> ALONE
             return replace(self, stage=Stage.ALONE), []
@@ -486,34 +484,34 @@ class ReplicaState:
         return after, [StoreRecord(message.position, message.record), SendMessage(after._ack())]
 
     def refused(self: M, message: FollowRefused) -> tuple[M, list[Action]]:
-        """The other side knows a newer epoch, or is no primary."""
+        """The other side knows a newer term, or is no primary."""
         if message.session != self.session:
             return self, []
         if self.role is ReplicaRole.PRIMARY:
-            return self._deposed(message.epoch) if message.epoch > self.epoch else (self, [])
+            return self._deposed(message.term) if message.term > self.term else (self, [])
         return replace(self, stage=Stage.ALONE), []
 
     def _ack(self) -> Ack:
-        return Ack(self.server, self.session, self.epoch, self.end)
+        return Ack(self.server, self.session, self.term, self.end)
 
     # ---------------------------------------------------------------------------- the fences
 
-    def is_older(self, epoch: int) -> bool:
+    def is_older(self, term: int) -> bool:
         """True when a message comes from a primary that is one no longer."""
-        return epoch < self.epoch
+        return term < self.term
 
-    def is_current(self, session: int, epoch: int) -> bool:
-        """True when a message belongs to the present connection and epoch."""
-        return session == self.session and epoch == self.epoch
+    def is_current(self, session: int, term: int) -> bool:
+        """True when a message belongs to the present connection and term."""
+        return session == self.session and term == self.term
 
 
 def recovered(member: M, *, end: int, history: History) -> M:
     """A server's member after its log was read: a replica, whatever it was before.
 
-    >>> recovered(ReplicaState(7), end=4, history=((1, 0), (3, 2))).epoch
+    >>> recovered(ReplicaState(7), end=4, history=((1, 0), (3, 2))).term
     3
     """
-    return replace(member, end=end, history=history, epoch=history[-1][0] if history else 0)
+    return replace(member, end=end, history=history, term=history[-1][0] if history else 0)
 
 
 def common_end(mine: History, my_end: int, theirs: History, their_end: int) -> int:
@@ -532,6 +530,6 @@ def common_end(mine: History, my_end: int, theirs: History, their_end: int) -> i
 
 
 def _spans(history: History, end: int) -> dict[tuple[int, int], int]:
-    """(epoch, first position) to the position after its last record."""
+    """(term, first position) to the position after its last record."""
     stops = [start for _, start in history[1:]] + [end]
     return dict(zip(history, stops, strict=False))

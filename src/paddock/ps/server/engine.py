@@ -61,13 +61,13 @@ class Engine:
         """Carry out a record once. Raises RequestError when it is not: then nothing has changed."""
         self.check_whole()
         record.header = record.header._replace(stamp=self.clock())
-        epoch = self.replication.may_write()
+        term = self.replication.may_write()
         locks = record.locks(self.store)
         with ExitStack() as rows, ExitStack() as writes:
             for lock in locks:
                 writes.enter_context(lock.writes)
             try:
-                logged = self._log(record, epoch, has_locks=bool(locks))
+                logged = self._log(record, term, has_locks=bool(locks))
             except PaddockError:
                 self.replication.may_write()  # The judgement of one that was primary is none.
                 raise
@@ -83,7 +83,7 @@ class Engine:
                 with self._carrying_out(record):
                     written = WriteResult(0, self.store.apply(lsn, record), outputs)
         # A repeat waits too: what it repeats may not be safe yet.
-        self._wait_acked(self.lsn, epoch)
+        self._wait_acked(self.lsn, term)
         return written
 
     def check_whole(self) -> None:
@@ -101,7 +101,7 @@ class Engine:
             yield
 
     def _log(
-        self, record: LogRecord, epoch: int, *, has_locks: bool
+        self, record: LogRecord, term: int, *, has_locks: bool
     ) -> WriteResult | tuple[int, list[Output]]:
         """A record that was carried out before gets its acknowledgement; any other is logged now.
 
@@ -113,7 +113,7 @@ class Engine:
             return WriteResult(REPEATED, None, [])
         record.check(store)
         with self.order:
-            if self.replication.may_write() != epoch:
+            if self.replication.may_write() != term:
                 raise RequestError("not-primary", "another server was the primary meanwhile")
             if header.sequence and self._is_repeat(header):
                 return WriteResult(REPEATED, None, [])
@@ -171,19 +171,19 @@ class Engine:
             raise RequestError("disk", error.message, hint=error.hint) from error
         return self.lsn
 
-    def _wait_acked(self, lsn: int, epoch: int) -> None:
+    def _wait_acked(self, lsn: int, term: int) -> None:
         """Wait until the record is as safe as --ack says."""
         if self.ack == "disk" and self.log is not None:
             self.log.wait_durable(lsn)
         elif self.ack == "replica":
-            self.replication.replicated(lsn, epoch)
+            self.replication.replicated(lsn, term)
 
     def make_durable(self) -> None:
         """Wait until every record so far is on the disk, and where a replica counts, with it."""
-        lsn, epoch = self.newest_lsn(), self.replication.may_write()
+        lsn, term = self.newest_lsn(), self.replication.may_write()
         if self.log is not None:
             self.log.wait_durable(lsn)
-        self._wait_acked(lsn, epoch)
+        self._wait_acked(lsn, term)
 
     def refill(self, lsn: int, header: Header, body: Buffer) -> None:
         """Apply a record that is in a log already; nobody else uses the store."""

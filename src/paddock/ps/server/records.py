@@ -185,7 +185,7 @@ class FenceRecord(LogRecord):
             raise _lost_steps(store, 0, done, store.committed)
         trainer, incarnation = self.header.trainer, self.header.incarnation
         newest, known = store.incarnations.get(trainer, (0, ""))
-        nonce = self.data.get("life")
+        nonce = self.data.get("nonce")
         if not isinstance(nonce, str | None) or len(nonce or "") > NONCE_LENGTH_MAX:
             raise RequestError(
                 "usage",
@@ -216,7 +216,7 @@ class FenceRecord(LogRecord):
         store.closed.discard(trainer)
         store.states = store.states or list(self.data.get("states") or ())
         if incarnation >= store.incarnations.get(trainer, (0, ""))[0]:
-            store.incarnations[trainer] = incarnation, str(self.data.get("life", ""))
+            store.incarnations[trainer] = incarnation, str(self.data.get("nonce", ""))
 
 
 def _check_states(store: Store, given: object) -> None:
@@ -287,7 +287,7 @@ class TermRecord(LogRecord):
     from_clients = False
 
     def apply_meta(self, store: Store, lsn: int) -> None:
-        store.history = (*store.history, (int(self.data["epoch"]), lsn - 1))
+        store.history = (*store.history, (int(self.data["term"]), lsn - 1))
 
 
 RECORDS: dict[int, type[LogRecord]] = {

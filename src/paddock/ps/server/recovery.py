@@ -72,8 +72,8 @@ def open_engine(
         return Engine(store, None, ack, clock), new_server_id()
     started = time.monotonic()
     path = Path(directory)
-    snapshot, warnings = newest_snapshot(path)
     head = read_identity(path) if path.is_dir() else None
+    snapshot, warnings = newest_snapshot(path)
     server = snapshot.server if snapshot else head.server if head else new_server_id()
     log = RecordLog(path, server=server, start=1 if snapshot is None else snapshot.state.lsn + 1)
     for line in (*warnings, *log.warnings):

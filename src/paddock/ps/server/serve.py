@@ -333,7 +333,7 @@ class Server:
             self.store.server,
             self.store.servers,
             self.server_id,
-            self.replication.epoch,
+            self.replication.term,
             self.role,
             self._unix_name,
             challenge,
@@ -372,7 +372,7 @@ class Server:
             "job": self.options.job,
             "role": self.role,
             "pair": self.replication.describe(),
-            "epoch": self.replication.epoch,
+            "epoch": self.replication.term,
             "server_id": self.server_id,
             "ack": self.engine.ack,
             "lsn": self.engine.lsn,
@@ -460,7 +460,7 @@ class Server:
                 self.spool,
                 index=self.store.server,
                 server=server,
-                epoch=self.replication.epoch,
+                term=self.replication.term,
             )
 
     def group(self) -> GroupCoordinator:

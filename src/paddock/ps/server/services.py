@@ -177,7 +177,7 @@ class _ServiceContext:
             return False
         newest, nonce = server.store.incarnations.get(trainer, (0, ""))
         if not is_clocked and nonce != RETIRED and trainer not in server.store.closed:
-            began = {"life": RETIRED}
+            began = {"nonce": RETIRED}
             server.engine.record(Op.FENCE, began, trainer=trainer, incarnation=newest + 1)
         return True
 

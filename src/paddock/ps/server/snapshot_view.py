@@ -103,7 +103,7 @@ class Save:
         self.cut.end()
 
     def write(
-        self, order: dict[str, Any], spool: Spool, *, index: int, server: int, epoch: int
+        self, order: dict[str, Any], spool: Spool, *, index: int, server: int, term: int
     ) -> dict[str, Any]:
         """Write it, once; what write_part says, and the files that a client is to read from the
         spool, whole, where the directory is not seen here. Raises PaddockError.
@@ -122,7 +122,7 @@ class Save:
                 name,
                 index=index,
                 server=server,
-                generation=epoch,
+                generation=term,
                 lsn=cut.lsn,
                 # In an order that is the same on all servers.
                 specs=sorted(cut.specs, key=lambda spec: spec.name),

@@ -65,7 +65,7 @@ class Store:
         self.dropped: dict[str, int] = {}  # rows it dropped
         self.offsets = TrainerOffsets()
         self.kv: dict[str, Any] = {}  # of what is hosted here; services.py
-        # Of a server of a pair: (epoch, position of its record) of each primary; replication/.
+        # Of a server of a pair: (term, position of its record) of each primary; replication/.
         self.history: tuple[tuple[int, int], ...] = ()
 
     # ------------------------------------------------------------------------------ what is here
@@ -216,15 +216,15 @@ class Store:
         return {
             "windows": self.windows.to_json(),
             "states": self.states,
-            "lives": {str(t): list(known) for t, known in sorted(self.incarnations.items())},
+            "incarnations": {str(t): list(known) for t, known in sorted(self.incarnations.items())},
             "closed": sorted(self.closed),
             "committed": self.committed,
             "rounds": dict(self.rounds),
             "history": [list(one) for one in self.history],
             "rules": None if self.rules is None else asdict(self.rules),
-            "chief": None if self.group is None else self.group.to_json(),
-            "positions": to_json(self.offsets),
-            "notes": dict(self.kv),
+            "group": None if self.group is None else self.group.to_json(),
+            "offsets": to_json(self.offsets),
+            "kv": dict(self.kv),
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.ownership.to_json() for held in self.tables},
@@ -255,19 +255,17 @@ class Store:
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Take over what state_values and state_arrays gave; the tables are made already."""
         self.windows = Windows.from_json(values["windows"])
-        self.states = list(values.get("states", ()))
-        self.incarnations = {
-            int(t): (n, nonce) for t, (n, nonce) in values.get("lives", {}).items()
-        }
-        self.closed = set(values.get("closed", ()))
+        self.states = list(values["states"])
+        self.incarnations = {int(t): (n, nonce) for t, (n, nonce) in values["incarnations"].items()}
+        self.closed = set(values["closed"])
         self.committed = values["committed"]
-        self.rounds = dict(values.get("rounds", {}))
-        self.history = tuple((epoch, first) for epoch, first in values.get("history", ()))
+        self.rounds = dict(values["rounds"])
+        self.history = tuple((term, first) for term, first in values["history"])
         if values["rules"] is not None:
             self.rules = GroupRules(**values["rules"])
-            self.group = GroupState.from_json(self.rules, values["chief"])
-        self.offsets = value_from(TrainerOffsets, values["positions"])
-        self.kv = dict(values.get("notes", {}))
+            self.group = GroupState.from_json(self.rules, values["group"])
+        self.offsets = value_from(TrainerOffsets, values["offsets"])
+        self.kv = dict(values["kv"])
         for held in self.tables:
             name, mine = held.spec.name, _of(held, arrays)
             held.ownership.restore(values["moves"][name], mine)

@@ -25,7 +25,7 @@ from paddock.ps.storage.files import (
     write_json,
 )
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "manifest.json"
 
 

@@ -16,7 +16,7 @@ Code = Literal[
     "disk",  # the log cannot be written
     "auth",
     "lost",  # the server is not the one that was here before: its state is gone
-    "fenced",  # a newer incarnation of the trainer, or a newer epoch of the server, is known
+    "fenced",  # a newer incarnation of the trainer, or a newer term of the server, is known
     "behind",  # the step asked for is not committed here yet
     "moved",  # the shard is another server's; the answer holds the new owners
     "expelled",  # the trainer was silent for too long and is no member any more

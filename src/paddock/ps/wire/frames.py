@@ -15,11 +15,11 @@ from paddock.ps.xxh3 import xxh3
 
 Buffer = bytes | bytearray | memoryview
 MAGIC = 0x53505044  # "DPPS"
-VERSION = 3
+VERSION = 4
 BODY_MAX = 4 << 20
 # magic, version, op, flags | table, part, count | length, sequence | trainer, incarnation |
-# step, generation, status, stamp | checksum. Little endian; the order of Header's fields.
-_LAYOUT = struct.Struct("<IBBHHHIIQIIqHHdQ")
+# step, nothing, stamp | checksum. Little endian; the order of Header's fields.
+_LAYOUT = struct.Struct("<IBBHHHIIQIIq4xdQ")
 HEADER_SIZE = 64
 _SMALL = 4096
 assert _LAYOUT.size == HEADER_SIZE
@@ -61,7 +61,7 @@ class Op(IntEnum):
     RATE = 54
     LOAD = 48  # JSON: take over this server's share of a checkpoint
     SKIP = 49  # a push that was refused: its sequence will not be used again
-    TERM = 51  # JSON {"epoch"}: a server of a pair has become the primary
+    TERM = 51  # JSON {"term"}: a server of a pair has become the primary
     FENCE = 50  # earlier incarnations of the trainer are refused from now on
     CLOSE = 52  # JSON {}: the trainer has closed its client; {"all"}: the job is over
     RULES = 46  # JSON: the strategy that all trainers of the job follow
@@ -104,8 +104,6 @@ class Header(NamedTuple):
     trainer: int = 0
     incarnation: int = 0
     step: int = 0
-    generation: int = 0
-    status: int = 0
     stamp: float = 0.0
     checksum: int = 0
 
@@ -140,7 +138,7 @@ def encode(header: Header, *body: Buffer) -> bytes:
             f"a frame of {length} bytes is over the limit of {BODY_MAX}",
             hint="the client cuts requests into frames; this one was not",
         )
-    head = _LAYOUT.pack(MAGIC, VERSION, *header[:5], length, *header[6:13], 0)[:-8]
+    head = _LAYOUT.pack(MAGIC, VERSION, *header[:5], length, *header[6:11], 0)[:-8]
     return head + checksum_of(head, *body).to_bytes(8, "little")
 
 
@@ -173,4 +171,4 @@ def verify(head: Buffer, header: Header, *body: Buffer) -> None:
 
 def answer_to(header: Header, *, count: int = 0, flags: int = _ANSWER) -> Header:
     """The header of an answer: the request's identity, no body yet."""
-    return Header._make((header.op, flags, *header[2:4], count, 0, *header[6:13], 0))
+    return Header._make((header.op, flags, *header[2:4], count, 0, *header[6:11], 0))

@@ -44,7 +44,7 @@ class Welcome:
     server: int
     servers: int
     server_id: str
-    epoch: int
+    term: int
     role: str
     unix: str = ""
     challenge: str = ""
