@@ -22,12 +22,8 @@ if TYPE_CHECKING:
     from paddock.ps.server.store import Store
     from paddock.ps.server.tables import ServerTable, TableLock
 
-DELTA, STATISTICS, CONTRIBUTION, LAST = (
-    int(FrameFlag.DELTA),
-    int(FrameFlag.STATISTICS),
-    int(FrameFlag.CONTRIBUTION),
-    int(FrameFlag.LAST),
-)
+DELTA, STATISTICS = int(FrameFlag.DELTA), int(FrameFlag.STATISTICS)
+CONTRIBUTION, LAST = int(FrameFlag.CONTRIBUTION), int(FrameFlag.LAST)
 
 
 class LogRecord:

@@ -5,6 +5,7 @@ table_records.py, snapshot_view.py and shards/records.py have the others.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from paddock.ps.group.messages import RECORDS as GROUP_RECORDS
@@ -80,15 +81,16 @@ class CommitRecord(GroupRecord):
             is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
         if not is_right or self.data.keys() != {"step", "members"}:
             raise RequestError("usage", f"commit of step {step!r} by {members!r}")
-        if self.step > store.committed + 1:
-            raise _lost_steps(store, store.server, store.committed, self.step)
-        if self.step > store.committed:
+        newest = self.commit[0]
+        if newest > store.committed + 1:
+            raise _lost_steps(store, store.server, store.committed, newest)
+        if newest > store.committed:
             self.check_incarnations(store)
 
     def check_incarnations(self, store: Store) -> None:
         """Refuses a commit of an incarnation whose next one gives to the same step: the coordinator
         began it anew."""
-        step, members = self.step, dict(self.members)
+        step, members = self.commit[0], dict(self.commit[1])
         for held in store.tables:
             for trainer, incarnation in held.contributions.incarnations(step).items():
                 if incarnation > members.get(trainer, incarnation):
@@ -99,21 +101,16 @@ class CommitRecord(GroupRecord):
                         hint=AFTER_A_LOSS,
                     )
 
-    @property
-    def step(self) -> int:
-        """The step that is done."""
-        return int(self.data["step"])
-
-    @property
-    def members(self) -> list[tuple[int, int]]:
-        """(trainer, incarnation) of each."""
-        return [(int(t), int(incarnation)) for t, incarnation in self.data["members"]]
+    @cached_property
+    def commit(self) -> tuple[int, list[tuple[int, int]]]:
+        """(step, members)."""
+        return int(self.data["step"]), [(int(t), int(n)) for t, n in self.data["members"]]
 
     def is_done(self, store: Store) -> bool:
-        return store.committed >= self.step
+        return store.committed >= self.commit[0]
 
     def apply_meta(self, store: Store, lsn: int) -> list[Output]:
-        step, members = self.step, self.members
+        step, members = self.commit
         store.committed = max(store.committed, step)
         store.offsets.settle(step, [trainer for trainer, _ in members])
         for held in store.tables:
@@ -123,16 +120,15 @@ class CommitRecord(GroupRecord):
 
     def apply(self, store: Store, lsn: int) -> None:
         """Applies what the members contributed; the same bits on any number of servers."""
-        step, members, now = self.step, self.members, int(self.header.stamp)
+        (step, members), now = self.commit, int(self.header.stamp)
         for held in store.tables:
             lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
             if isinstance(held, ServerSparseTable):
-                for keys, rows, shows, clicks in held.contributions.merge(
-                    step, members, held.spec.merge
-                ):
+                for one in held.contributions.merge(step, members, held.spec.merge):
                     held.table.push(
-                        keys, rows, lr=lr, now=now, lsn=lsn, coin=step, shows=shows, clicks=clicks
-                    )
+                        one.keys, one.rows, lr=lr, now=now, lsn=lsn, coin=step,
+                        shows=one.shows, clicks=one.clicks,
+                    )  # fmt: skip
                 continue
             for run in held.contributions.merge(step, members, held.spec.merge):
                 held.table.push(*run, lr=lr)
@@ -178,7 +174,18 @@ class FenceRecord(LogRecord):
         Server 0 numbers them one by one, so that is a number of nobody: it would put out all
         others.
         """
-        _check_states(store, self.data.get("states"))
+        given = self.data.get("states")
+        if given is not None and not isinstance(given, list):
+            raise RequestError("usage", f"the servers' states are {given!r}")
+        if given is not None and store.states and given != store.states:
+            pairs = list(zip(given, store.states, strict=False))
+            lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
+            raise RequestError(
+                "lost",
+                f"server {', '.join(lost) or 'list'} is not as it was when this job began: its "
+                f"tables are gone (server {store.server} has known it with another state)",
+                hint="give it back its --data-dir, or start all servers anew and load a checkpoint",
+            )
         # The last one of server 0, the coordinator; in sync no other server is further.
         done = self.data.get("step")
         if isinstance(done, int) and done < store.committed:
@@ -217,22 +224,6 @@ class FenceRecord(LogRecord):
         store.states = store.states or list(self.data.get("states") or ())
         if incarnation >= store.incarnations.get(trainer, (0, ""))[0]:
             store.incarnations[trainer] = incarnation, str(self.data.get("nonce", ""))
-
-
-def _check_states(store: Store, given: object) -> None:
-    """given: the ids of all servers' states, as a trainer that joins has found them."""
-    if given is not None and not isinstance(given, list):
-        raise RequestError("usage", f"the servers' states are {given!r}")
-    if given is None or not store.states or given == store.states:
-        return
-    pairs = list(zip(given, store.states, strict=False))
-    lost = [str(i) for i, (here, known) in enumerate(pairs) if here != known]
-    raise RequestError(
-        "lost",
-        f"server {', '.join(lost) or 'list'} is not as it was when this job began: its tables "
-        f"are gone (server {store.server} has known it with another state)",
-        hint="give it back its --data-dir, or start all servers anew and load a checkpoint",
-    )
 
 
 def _lost_steps(store: Store, lost: int, newest: int, job: int) -> RequestError:

@@ -264,10 +264,7 @@ class Session:
             )
 
     def _write(self, header: Header, body: memoryview) -> None:
-        if self.hello.purpose == "admin":
-            self.server.check_admin(self.hello)
-        else:
-            self._check_who(header)
+        self._check_writer(header)
         record = make_record(header, body)
         record.check_sender(self.server)
         written = self.server.engine.write(record)
@@ -362,24 +359,26 @@ class Session:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _read(self, header: Header, body: memoryview) -> None:
-        self._check_files(header)
+        self._check_writer(header)
+        self.server.check_serving()
         asked = json_part(body)
         self.stream.send(
             answer_to(header), self.server.spool.read(asked.get("file"), asked.get("offset"))
         )
 
     def _take(self, header: Header, body: memoryview) -> None:
-        self._check_files(header)
+        self._check_writer(header)
+        self.server.check_serving()
         asked = json_part(body[: header.count])
         self.server.spool.write(asked.get("file"), asked.get("offset"), body[header.count :])
         self._say(header, None)
 
-    def _check_files(self, header: Header) -> None:
+    def _check_writer(self, header: Header) -> None:
+        """Raises RequestError when the other side may not change this server."""
         if self.hello.purpose == "admin":
             self.server.check_admin(self.hello)
         else:
             self._check_who(header)
-        self.server.check_serving()
 
 
 _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {

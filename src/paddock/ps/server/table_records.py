@@ -121,7 +121,7 @@ class SetRecord(TableRecord):
             with held.lock.rows:
                 _check_room(store, held, part.keys)
         self.check_contribution(store, held, len(self.body))
-        if not _has_arrays(held, count + BODY_MAX // _wire_bytes(held)):
+        if not _has_arrays(held, count, BODY_MAX):
             with held.lock.rows:
                 self.reserve(store)
 
@@ -149,14 +149,11 @@ class SetRecord(TableRecord):
         held.table.set(part.keys, part.rows, now=int(self.header.stamp), lsn=lsn)
 
 
-def _wire_bytes(held: ServerSparseTable) -> int:
-    """The bytes of a row in a frame, at least."""
-    return 8 + 4 * held.spec.dim
-
-
-def _has_arrays(held: ServerSparseTable, count: int) -> bool:
-    """True when so many more rows, and those held for a step, fit without growing."""
-    return held.table.is_sure_of(count + held.contributions.nbytes // _wire_bytes(held))
+def _has_arrays(held: ServerSparseTable, count: int, under_way: int = 0) -> bool:
+    """True when so many more rows, those held for a step and those of `under_way` bytes of frames
+    fit without growing."""
+    rows_max = (under_way + held.contributions.nbytes) // (8 + 4 * held.spec.dim)
+    return held.table.is_sure_of(count + rows_max)
 
 
 def _check_room(store: Store, held: ServerSparseTable, keys: NDArray[np.int64]) -> None:
