@@ -39,6 +39,20 @@ def test_rows_have_the_shape_of_the_keys(
         assert (rows.reshape(-1, 4) == -counts[keys.reshape(-1)][:, None]).all()
 
 
+def test_a_push_is_of_its_own_keys_when_the_array_pulled_with_was_written_over() -> None:
+    """Of those just pulled, or of others in the same memory; gradients of a repeat add up."""
+    keys = np.arange(100) % 50
+    ones = np.ones((100, 4), np.float32)
+    with fleet(1) as running, running.client() as ps:
+        ps.create(WORDS)
+        ps.pull("words", keys)
+        ps.push("words", keys, ones)
+        keys += 50
+        ps.push("words", keys, ones)
+        ps.flush()
+        assert (ps.pull("words", np.arange(100)) == -2).all()
+
+
 def test_frames_are_cut_at_their_limit_and_nothing_is_lost() -> None:
     """A push of 24 MB and pulls of as much, to three servers."""
     keys = np.random.default_rng(1).permutation(100_000) - 50_000

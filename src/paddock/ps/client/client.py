@@ -200,7 +200,8 @@ class Client:
             keys = as_keys(table, given)
             flat, inverse = keys.reshape(-1), None
             if not distinct and (len(flat) > ASKED_AS_GIVEN or remote.ahead is not None):
-                flat, inverse = unique(flat)
+                once, inverse = unique(flat)
+                remote.pulled, flat = (flat.copy(), once, inverse), once
             asked.append((remote, flat))
             shapes[table] = (*keys.shape, remote.spec.dim), inverse
         found = dict(zip(wanted, self.strategy.pull(self.group, asked), strict=True))
@@ -261,7 +262,8 @@ class Client:
 
         The arrays are the caller's to keep. Sends nothing. Raises UsageError, RequestError.
         """
-        spec = self._table(table, SparseSpec).spec
+        remote = self._table(table, SparseSpec)
+        spec, pulled = remote.spec, remote.pulled
         assert isinstance(spec, SparseSpec)
         asked = as_keys(table, keys)
         flat = asked.reshape(-1)
@@ -277,7 +279,12 @@ class Client:
                 column = np.zeros(len(flat), np.float32) if given is None else given
                 columns.append(as_floats(table, column, (len(flat), 1), asked.shape))
         # In memory of their own: they are kept until acknowledged.
-        once, inverse = (flat.copy(), None) if distinct else unique(flat)
+        if distinct:
+            once, inverse = flat.copy(), None
+        elif pulled is not None and np.array_equal(pulled[0], flat):
+            _, once, inverse = pulled
+        else:
+            once, inverse = unique(flat)
         if inverse is None or len(once) == len(flat):
             columns = [column.copy() for column in columns]
         else:

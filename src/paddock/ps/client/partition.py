@@ -41,6 +41,7 @@ class RemoteTable:
     """A table and where it is. numbers: what each server calls it. owners: server of each shard.
 
     ahead: a pull that is on its way. parts: by server, the step and how many frames it has had.
+    pulled: (keys (n,) int64, distinct, inverse) of the last pull, for the push that follows it.
     """
 
     spec: TableSpec
@@ -48,6 +49,7 @@ class RemoteTable:
     owners: NDArray[np.int32]
     ahead: Pull | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    pulled: tuple[Keys, Keys, NDArray[np.int32]] | None = None
 
 
 def partition(
