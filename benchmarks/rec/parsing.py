@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from paddock.data.batch import Packed, cut, join, pack
+from paddock.data.batch import Batch, join, matrix
 from paddock.data.files import blocks, cut_files, find_files
 from paddock.data.formats.slots import SlotFormat
 
@@ -26,29 +26,29 @@ def slot_format() -> SlotFormat:
     return SlotFormat(SLOTS, (DENSE,))
 
 
-def parsed(form: TextFormat, folder: Path) -> Iterator[Packed]:
+def parsed(form: TextFormat, folder: Path) -> Iterator[Batch]:
     """Block after block of all files."""
     for chunk in cut_files(find_files([folder])):
         for block in blocks(chunk):
-            yield pack(form.parse(block).batch)
+            yield form.parse(block).batch
 
 
 def batches(
     folder: Path, size: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]]:
     """ids (size, 26), numbers (size, 13), labels (size,); the last batch has what is left."""
-    left: Packed | None = None
+    left: Batch | None = None
     for block in parsed(slot_format(), folder):
         found = block if left is None else join([left, block])
         whole = found.size // size * size
         for at in range(0, whole, size):
-            yield _columns(cut(found, at, at + size))
-        left = cut(found, whole, found.size)
+            yield _columns(found[at : at + size])
+        left = found[whole:]
     if left is not None and left.size:
         yield _columns(left)
 
 
 def _columns(
-    packed: Packed,
+    batch: Batch,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float32]]:
-    return packed.matrix, packed.dense[DENSE[0]], packed.label
+    return matrix(batch, SLOTS[1:]), batch.dense[DENSE[0]], batch.label

@@ -17,7 +17,6 @@ from benchmarks.ps.ours.timing import say
 from benchmarks.rec.bench import BATCH
 from benchmarks.rec.parsing import parsed, slot_format
 from benchmarks.rec.peer import reader
-from paddock.data.batch import cut
 from paddock.data.formats.criteo import CriteoFormat
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from paddock.data.batch import Packed
+    from paddock.data.batch import Batch
     from paddock.data.formats.format import TextFormat
 
     Sample = Callable[[str], Callable[[], Iterator[list[tuple[str, list[float]]]]]]
@@ -64,11 +63,11 @@ def python_batches(sample: Sample, lines: list[str]) -> Iterator[list[NDArray[np
             held = []
 
 
-def our_batches(form: TextFormat, folder: Path) -> Iterator[Packed]:
+def our_batches(form: TextFormat, folder: Path) -> Iterator[Batch]:
     """The same of a folder."""
     for block in parsed(form, folder):
         for at in range(0, block.size, BATCH):
-            yield cut(block, at, at + BATCH)
+            yield block[at : at + BATCH]
 
 
 def main() -> None:

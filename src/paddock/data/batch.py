@@ -1,8 +1,7 @@
 """A batch of examples as columns: every parser makes one, every model takes one. No I/O here.
 
-Slots that have one id in each example stand side by side in one matrix, of which the slots of a
-Batch are columns: `matrix` gives it back to a model without a copy, and joining, cutting and
-sending do it once for all slots (`pack`).
+Parsers make the slots of one id an example as columns of one matrix: `matrix` gives it back to a
+model without a copy; joining, ordering and sending move it at once.
 """
 
 from __future__ import annotations
@@ -39,25 +38,13 @@ class Batch:
     ids: slot -> (examples,) int64 where each example has one, (examples, width) where each has
     `width`, else a Bag. dense: slot -> (examples, width) float32. label: (examples,) float32,
     empty where the data has none. other: what a format has besides (text, images).
+
+    >>> batch = Batch(2, matrix_columns(["a", "b"], np.array([[1, 2], [3, 4]])))
+    >>> batch[1:].ids["b"].tolist(), take(batch, np.array([1, 0])).ids["a"].tolist()
+    ([4], [3, 1])
     """
 
     size: int
-    ids: dict[str, Ids | Bag] = field(default_factory=dict)
-    dense: dict[str, Floats] = field(default_factory=dict)
-    label: Floats = field(default_factory=lambda: np.empty(0, np.float32))
-    other: dict[str, Any] = field(default_factory=dict)
-
-
-_ITEM = 8  # bytes of an id
-
-
-@dataclass(frozen=True)
-class Packed:
-    """A batch whose slots of one id are a matrix (examples, len(single)), in rows."""
-
-    size: int
-    single: tuple[str, ...]
-    matrix: Ids
     ids: dict[str, Ids | Bag] = field(default_factory=dict)
     dense: dict[str, Floats] = field(default_factory=dict)
     label: Floats = field(default_factory=lambda: np.empty(0, np.float32))
@@ -66,18 +53,42 @@ class Packed:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, where: slice) -> Packed:
-        return cut(self, *where.indices(self.size)[:2])
+    def __getitem__(self, where: slice) -> Batch:
+        start, end, _ = where.indices(self.size)
+        rows = slice(start, end)
+        ids = {s: _of_bag(c, rows) if isinstance(c, Bag) else c[rows] for s, c in self.ids.items()}
+        return _of_rows(self, rows, end - start, ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Columns of one matrix are sent as the matrix, and are its columns again.
+        single, rest = _parted(self)
+        ids = matrix(self, single), rest
+        return _unpickled, (self.size, single, *ids, self.dense, self.label, self.other)
+
+
+def matrix_columns(slots: Sequence[str], matrix: Ids) -> dict[str, Ids | Bag]:
+    """The columns of matrix, (examples, len(slots)) int64, by slot: what `matrix` joins again."""
+    return {slot: matrix[:, i] for i, slot in enumerate(slots)}
+
+
+def _unpickled(size: int, single: list[str], found: Ids, rest: Any, *others: Any) -> Batch:
+    return Batch(size, {**matrix_columns(single, found), **rest}, *others)
+
+
+def _parted(batch: Batch) -> tuple[list[str], dict[str, Ids | Bag]]:
+    """The slots of one id an example, and the columns of the others."""
+    rest = {s: c for s, c in batch.ids.items() if isinstance(c, Bag) or c.ndim > 1}
+    return [slot for slot in batch.ids if slot not in rest], rest
 
 
 def matrix(batch: Batch, slots: Sequence[str]) -> Ids:
     """(examples, len(slots)) int64: the slots side by side, without a copy where they are so.
 
-    >>> batch = unpack(Packed(2, ("a", "b"), np.array([[1, 2], [3, 4]])))
+    >>> batch = Batch(2, matrix_columns(["a", "b"], np.array([[1, 2], [3, 4]])))
     >>> matrix(batch, ["a", "b"]).tolist()
     [[1, 2], [3, 4]]
     """
-    columns = []
+    found = []
     for slot in slots:
         column = batch.ids.get(slot)
         if not isinstance(column, np.ndarray):
@@ -85,8 +96,11 @@ def matrix(batch: Batch, slots: Sequence[str]) -> Ids:
             raise UsageError(
                 f"slot {slot!r} {reason}, and one id is needed", hint="see `paddock data check`"
             )
-        columns.append(column if column.ndim == 2 else column.reshape(-1, 1))
-    return _side_by_side(columns)
+        found.append(column if column.ndim == 2 else column.reshape(-1, 1))
+    return _side_by_side(found)
+
+
+_ITEM = 8  # bytes of an id
 
 
 def _side_by_side(columns: Sequence[Ids]) -> Ids:
@@ -109,54 +123,36 @@ def _side_by_side(columns: Sequence[Ids]) -> Ids:
     return found
 
 
-def pack(batch: Batch) -> Packed:
-    """The same batch; the arrays are shared."""
-    single = tuple(s for s, c in batch.ids.items() if isinstance(c, np.ndarray) and c.ndim == 1)
-    rest = {slot: column for slot, column in batch.ids.items() if slot not in single}
-    found = matrix(batch, single) if single else np.empty((batch.size, 0), np.int64)
-    return Packed(batch.size, single, found, rest, batch.dense, batch.label, batch.other)
-
-
-def unpack(packed: Packed) -> Batch:
-    """The same batch; the arrays are shared."""
-    ids: dict[str, Ids | Bag] = {s: packed.matrix[:, i] for i, s in enumerate(packed.single)}
-    ids.update(packed.ids)
-    return Batch(packed.size, ids, packed.dense, packed.label, packed.other)
-
-
-def cut(packed: Packed, start: int, end: int) -> Packed:
-    """Examples start to end; nothing is copied but the begin of Bags."""
-    return _each(packed, slice(start, end), min(end, packed.size) - start)
-
-
-def take(packed: Packed, order: NDArray[np.int64]) -> Packed:
+def take(batch: Batch, order: NDArray[np.int64]) -> Batch:
     """The examples of those numbers, (n,) int64, in that order."""
-    return _each(packed, order, len(order))
+    single, rest = _parted(batch)
+    ids = matrix_columns(single, matrix(batch, single)[order]) if single else {}
+    for slot, column in rest.items():
+        ids[slot] = _of_bag(column, order) if isinstance(column, Bag) else column[order]
+    return _of_rows(batch, order, len(order), ids)
 
 
-def _each(packed: Packed, where: slice | NDArray[np.int64], size: int) -> Packed:
-    return Packed(
+def _of_rows(
+    batch: Batch, where: slice | NDArray[np.int64], size: int, ids: dict[str, Ids | Bag]
+) -> Batch:
+    return Batch(
         size,
-        packed.single,
-        packed.matrix[where],
-        {s: _of_slot(c, where) for s, c in packed.ids.items()},
-        {s: c[where] for s, c in packed.dense.items()},
-        packed.label[where] if len(packed.label) else packed.label,
-        {s: _of_other(c, where) for s, c in packed.other.items()},
+        ids,
+        {slot: column[where] for slot, column in batch.dense.items()},
+        batch.label[where] if len(batch.label) else batch.label,
+        {name: _of_other(column, where) for name, column in batch.other.items()},
     )
 
 
-def _of_slot(column: Ids | Bag, where: slice | NDArray[np.int64]) -> Ids | Bag:
-    if isinstance(column, np.ndarray):
-        return column[where]
-    lengths = column.lengths[where]
-    ends = np.cumsum(column.lengths)
+def _of_bag(bag: Bag, where: slice | NDArray[np.int64]) -> Bag:
+    lengths = bag.lengths[where]
+    ends = np.cumsum(bag.lengths)
     if isinstance(where, slice):
         start = int(ends[where.start - 1]) if where.start else 0
-        return Bag(column.values[start : start + int(lengths.sum())], lengths)
-    first = (ends - column.lengths)[where]
+        return Bag(bag.values[start : start + int(lengths.sum())], lengths)
+    first = (ends - bag.lengths)[where]
     inner = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return Bag(column.values[np.repeat(first, lengths) + inner], lengths)
+    return Bag(bag.values[np.repeat(first, lengths) + inner], lengths)
 
 
 def _of_other(column: Any, where: slice | NDArray[np.int64]) -> Any:
@@ -165,40 +161,24 @@ def _of_other(column: Any, where: slice | NDArray[np.int64]) -> Any:
     return [column[i] for i in where]
 
 
-def join(parts: Sequence[Packed]) -> Packed:
+def join(parts: Sequence[Batch]) -> Batch:
     """The examples of all parts, in their order. Raises: UsageError where the slots differ."""
     parts = [part for part in parts if part.size] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
-    single = parts[0].single
-    if any(part.single != single for part in parts):
-        # A slot that has one id everywhere in one block, and several in another, is a Bag.
-        names = dict.fromkeys(s for part in parts for s in (*part.single, *part.ids))
-        common = tuple(s for s in names if all(s in part.single for part in parts))
-        parts, single = [_only(part, common) for part in parts], common
-    return Packed(
+    # A slot that has one id everywhere in one block, and several in another, becomes a Bag.
+    rests = [_parted(part)[1] for part in parts]
+    by_slot = _by_name([part.ids for part in parts])
+    single = [slot for slot in by_slot if not any(slot in rest for rest in rests)]
+    ids = matrix_columns(single, np.concatenate([matrix(part, single) for part in parts]))
+    ids.update((s, _join_slot(found)) for s, found in by_slot.items() if s not in ids)
+    return Batch(
         sum(part.size for part in parts),
-        single,
-        np.concatenate([part.matrix for part in parts]),
-        {s: _join_slot(columns) for s, columns in _by_name([p.ids for p in parts]).items()},
+        ids,
         {s: np.concatenate(c) for s, c in _by_name([p.dense for p in parts]).items()},
         np.concatenate([part.label for part in parts]),
         {s: _join_other(c) for s, c in _by_name([p.other for p in parts]).items()},
     )
-
-
-def _only(packed: Packed, single: tuple[str, ...]) -> Packed:
-    """The same batch with no more than `single` in the matrix."""
-    keep = [i for i, slot in enumerate(packed.single) if slot in single]
-    ids: dict[str, Ids | Bag] = {
-        slot: Bag(packed.matrix[:, i], np.ones(packed.size, np.int64))
-        for i, slot in enumerate(packed.single)
-        if slot not in single
-    }
-    return Packed(
-        packed.size, single, packed.matrix[:, keep], {**ids, **packed.ids}, packed.dense,
-        packed.label, packed.other,
-    )  # fmt: skip
 
 
 def _by_name(parts: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.data.batch import Bag, Batch, cut, join, matrix, pack, take, unpack
+from paddock.data.batch import Bag, Batch, join, matrix, take
 from paddock.data.formats.slots import SlotFormat
 from paddock.errors import UsageError
 
@@ -50,17 +50,19 @@ def test_joining_cutting_ordering_and_sending_is_as_with_lists(
 ) -> None:
     """Whatever blocks have one id in each example, and others several."""
     expected = [(y, ids or [0], b) for block in blocks for y, ids, b in block]
-    whole = join([pack(batch_of(block)) for block in blocks])
+    whole = join([batch_of(block) for block in blocks])
     assert whole.size == len(expected)
     if not expected:
         return
-    assert examples_of(unpack(whole)) == expected
+    assert examples_of(whole) == expected
     start = min(start, len(expected))
-    part = cut(whole, start, start + length)
-    assert examples_of(unpack(part)) == expected[start : start + length]
+    part = whole[start : start + length]
+    assert examples_of(part) == expected[start : start + length]
     order = np.random.default_rng(1).permutation(len(expected))
-    assert examples_of(unpack(take(whole, order))) == [expected[i] for i in order]
-    assert examples_of(unpack(pickle.loads(pickle.dumps(part)))) == expected[start : start + length]
+    assert examples_of(take(whole, order)) == [expected[i] for i in order]
+    sent = pickle.loads(pickle.dumps(part))
+    assert examples_of(sent) == expected[start : start + length]
+    assert matrix(sent, ["b"]).base is not None
 
 
 def test_slots_in_another_order_or_of_different_origin_are_copied() -> None:

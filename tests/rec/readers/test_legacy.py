@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paddock.data.batch import Bag, Batch, join, pack, unpack
+from paddock.data.batch import Bag, Batch, join
 from paddock.data.chunks import Chunk
 from paddock.data.formats.samples import SampleSlots
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.readers.paddlerec import LegacyFormat
 from paddock.rec.readers.pipe import PipeFormat
-from paddock.rec.readers.source import BatchOptions, ChunkSource
+from paddock.rec.readers.source import ChunkSource
+from paddock.rec.settings import Reading
 
 V01 = """
 from paddlerec.core.reader import Reader
@@ -107,7 +108,7 @@ def reader(tmp_path: Path) -> Callable[[str], LegacyFormat]:
 
 def whole(form: LegacyFormat | PipeFormat, chunk: Chunk) -> Batch:
     """All examples."""
-    return unpack(join([pack(parsed.batch) for parsed in form.read(chunk)]))
+    return join([parsed.batch for parsed in form.read(chunk)])
 
 
 @pytest.mark.parametrize("text", [V01, V18, V2, FLEET, WHOLE_FILES])
@@ -154,7 +155,7 @@ def test_a_line_that_the_reader_cannot_take_is_named(
     """The user's exception, with file and line, in place of a traceback."""
     (tmp_path / "data").write_text("1 5\nyes 4\n")
     chunk = Chunk(str(tmp_path / "data"), 0, 10)
-    source = ChunkSource(reader(V18), [chunk], BatchOptions(4))
+    source = ChunkSource(reader(V18), [chunk], Reading((), 4))
     with pytest.raises(UsageError, match=r"data:2: Reader\.generate_sample: ValueError"):
         list(source.open(0, None))
 
@@ -194,7 +195,7 @@ def test_a_reading_process_that_dies_is_named_with_its_exit_code(
     """A reader in C that crashes must not look like the end of the data."""
     form = reader(V18.replace("label, *ids", "import os; os._exit(3)\n            label, *ids"))
     with pytest.raises(PaddockError, match="reading process 0 exited 3"):
-        list(ChunkSource(form, [data], BatchOptions(4, processes=1)).open(0, None))
+        list(ChunkSource(form, [data], Reading((), 4, loader_processes=1)).open(0, None))
 
 
 @pytest.mark.limit(60)
@@ -204,7 +205,7 @@ def test_processes_agree_on_pythons_hash(
     """PYTHONHASHSEED is 0 for them where the user set none."""
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     form = reader(V18.replace("int(i) % 10", "hash('a' + i) % 1000"))
-    source = ChunkSource(form, [data], BatchOptions(4, processes=1))
+    source = ChunkSource(form, [data], Reading((), 4, loader_processes=1))
     found = [next(source.open(0, None)).batch.ids["ids"].values.tolist() for _ in range(2)]
     assert found[0] == found[1]
 

@@ -19,7 +19,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import SourceBatch
 from paddock.rec.readers import read_ahead, source
 from paddock.rec.readers.read_ahead import ReadAhead
-from paddock.rec.readers.source import BatchOptions, ChunkSource
+from paddock.rec.readers.source import ChunkSource
+from paddock.rec.settings import Reading
 
 FORM = SlotFormat(("click", "1"))
 COUNT = 100
@@ -56,21 +57,21 @@ def all_ids(items: Iterator[SourceBatch]) -> list[list[int]]:
 
 def test_batches_go_over_the_borders_of_chunks_and_files(chunks: list[Chunk]) -> None:
     """Only the last one is small."""
-    found = all_ids(ChunkSource(FORM, chunks, BatchOptions(8)).open(0, None))
+    found = all_ids(ChunkSource(FORM, chunks, Reading((), 8)).open(0, None))
     assert [len(batch) for batch in found] == [8] * 12 + [4]
     assert flat(found) == list(range(COUNT))
 
 
 def test_the_last_small_batch_can_be_dropped(chunks: list[Chunk]) -> None:
     """As PaddleRec's 2.x trainer does."""
-    found = all_ids(ChunkSource(FORM, chunks, BatchOptions(8, drop_last=True)).open(0, None))
+    found = all_ids(ChunkSource(FORM, chunks, Reading((), 8, drop_last=True)).open(0, None))
     assert flat(found) == list(range(96))
 
 
 @pytest.mark.parametrize("shuffle", [0, 20, 1000])
 def test_every_position_goes_on_with_the_next_example(chunks: list[Chunk], shuffle: int) -> None:
     """A worker that is started again trains no example twice and leaves none out."""
-    data = ChunkSource(FORM, chunks, BatchOptions(8, shuffle=shuffle, seed=5))
+    data = ChunkSource(FORM, chunks, Reading((), 8, shuffle=shuffle), seed=5)
     items = list(data.open(3, None))
     batches = [ids(item) for item in items]
     assert sorted(flat(batches)) == list(range(COUNT))
@@ -83,7 +84,7 @@ def test_shuffling_differs_from_epoch_to_epoch_and_not_from_run_to_run(
     chunks: list[Chunk],
 ) -> None:
     """Seeded: the same run twice is the same run."""
-    data = ChunkSource(FORM, chunks, BatchOptions(8, shuffle=50, seed=5))
+    data = ChunkSource(FORM, chunks, Reading((), 8, shuffle=50), seed=5)
     first, again, other = (all_ids(data.open(epoch, None)) for epoch in (0, 0, 1))
     assert first == again
     assert first != other
@@ -97,8 +98,8 @@ def test_processes_and_threads_hand_over_the_same_batches(
 ) -> None:
     """Order is kept, positions are the same; also from the middle."""
     monkeypatch.setattr(source, "is_parallel", lambda form: with_threads)
-    alone = list(ChunkSource(FORM, chunks, BatchOptions(8)).open(0, None))
-    beside = ChunkSource(FORM, chunks, BatchOptions(8, processes=2))
+    alone = list(ChunkSource(FORM, chunks, Reading((), 8)).open(0, None))
+    beside = ChunkSource(FORM, chunks, Reading((), 8, loader_processes=2))
     shared = list(beside.open(0, None))
     assert [ids(item) for item in shared] == [ids(item) for item in alone]
     assert [item.position for item in shared] == [item.position for item in alone]
@@ -109,9 +110,7 @@ def test_processes_and_threads_hand_over_the_same_batches(
 def test_a_leased_chunk_goes_on_behind_any_example(chunks: list[Chunk], shuffle: int) -> None:
     """Its order is that of the epoch, whoever reads it, and from wherever."""
     files = find_files([str(Path(chunks[0].path).parent)])
-    lot = ChunkSource(
-        FORM, Chunks(files, 130), BatchOptions(8, shuffle=shuffle, seed=5)
-    ).chunk_set()
+    lot = ChunkSource(FORM, Chunks(files, 130), Reading((), 8, shuffle=shuffle), seed=5).chunk_set()
     every = [list(lot.read(1, number, 0)) for number in range(lot.chunks)]
     found = [ids(SourceBatch(*lot.make(parts), None)) for parts in every if parts]
     assert sorted(flat(found)) == list(range(COUNT))
@@ -130,7 +129,9 @@ def test_a_bad_line_stops_with_file_and_line(tmp_path: Path, processes: int) -> 
     path = tmp_path / "part-0"
     path.write_bytes(b"click:1 1:5\n" * 200 + b"\nclick:1 1:x\n" + b"click:1 1:5\n" * 200)
     data = ChunkSource(
-        FORM, [Chunk(str(path), 0, 60), Chunk(str(path), 60, 5000)], BatchOptions(8, processes)
+        FORM,
+        [Chunk(str(path), 0, 60), Chunk(str(path), 60, 5000)],
+        Reading((), 8, loader_processes=processes),
     )
     with pytest.raises(UsageError, match=r"part-0:202: slot '1': 'x' is no integer id"):
         list(data.open(0, None))
@@ -139,7 +140,7 @@ def test_a_bad_line_stops_with_file_and_line(tmp_path: Path, processes: int) -> 
 def test_some_bad_lines_can_be_allowed(tmp_path: Path) -> None:
     """They are counted."""
     (tmp_path / "a").write_bytes(b"click:1 1:5\nno\nclick:1 1:6\n")
-    data = ChunkSource(FORM, cut_files(find_files([tmp_path])), BatchOptions(8, bad_max=1))
+    data = ChunkSource(FORM, cut_files(find_files([tmp_path])), Reading((), 8, bad_max=1))
     assert all_ids(data.open(0, None)) == [[5, 6]]
     assert data.bad_count == 1
 
@@ -149,7 +150,7 @@ def test_slots_that_do_not_fit_are_told_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"click:1 1:5 dense_feature:1\n")
     told: list[str] = []
     form = SlotFormat(("click", "1"), (("dense_var", 1),))
-    data = ChunkSource(form, cut_files(find_files([tmp_path])), BatchOptions(8), warn=told.append)
+    data = ChunkSource(form, cut_files(find_files([tmp_path])), Reading((), 8), warn=told.append)
     for epoch in (0, 1):
         assert len(list(data.open(epoch, None))) == 1
     assert len(told) == 2
@@ -160,7 +161,7 @@ def test_slots_that_do_not_fit_are_told_once(tmp_path: Path) -> None:
 def test_a_source_that_is_left_ends_its_threads(chunks: list[Chunk], threads: int) -> None:
     """Leaving a loop early is not a leak."""
     before = threading.active_count()
-    items = ChunkSource(FORM, chunks, BatchOptions(2, threads)).open(0, None)
+    items = ChunkSource(FORM, chunks, Reading((), 2, loader_processes=threads)).open(0, None)
     next(items)
     items.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
@@ -182,4 +183,4 @@ def test_what_reading_ahead_raises_is_raised_in_its_turn() -> None:
 def test_what_is_no_position_is_refused() -> None:
     """A checkpoint of something else."""
     with pytest.raises(PaddockError, match="no position"):
-        next(ChunkSource(FORM, [], BatchOptions(2)).open(0, [1, 2]))
+        next(ChunkSource(FORM, [], Reading((), 2)).open(0, [1, 2]))

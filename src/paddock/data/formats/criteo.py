@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.batch import Floats, Ids, Packed, unpack
+from paddock.data.batch import Batch, Floats, Ids, matrix_columns
 from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, read_lines
 from paddock.data.formats.hashing import SHORT_BYTES, short_hash, text_id
 from paddock.data.formats.numbers import NEWLINE, Text, plain_number, read_number
@@ -70,9 +70,9 @@ def _parsed(
 ) -> Parsed:
     matrix, dense, label = rows
     size = len(label)
-    packed = Packed(size, SLOTS, matrix, {}, {DENSE_SLOT: dense}, label)
+    batch = Batch(size, matrix_columns(SLOTS, matrix), {DENSE_SLOT: dense}, label)
     seen = dict.fromkeys(("label", DENSE_SLOT, *SLOTS), size)
-    return Parsed(unpack(packed), lines, bad, bad_count, seen)
+    return Parsed(batch, lines, bad, bad_count, seen)
 
 
 def _reason(reason: int, field: int, text: bytes) -> str:

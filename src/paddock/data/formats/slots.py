@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from paddock.data.batch import Bag, Batch, Ids, Packed, unpack
+from paddock.data.batch import Bag, Batch, Ids, matrix_columns
 from paddock.data.formats import slot_kernel as kernel
 from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, read_lines
 from paddock.data.formats.numbers import plain_integer, plain_number
@@ -196,8 +196,8 @@ def _batch(form: SlotFormat, rows: kernel.SlotRows, size: int, more: Ids) -> Bat
         dense[slot] = rows.dense[:size, begin : begin + width]
         begin += width
     label = rows.label[: size if form.label_slot else 0]
-    names = tuple(form.sparse[i] for i in single)
-    return unpack(Packed(size, names, matrix, ids, dense, label))
+    found = matrix_columns([form.sparse[i] for i in single], matrix)
+    return Batch(size, {**found, **ids}, dense, label)
 
 
 # ------------------------------------------------------------------------------- without numba

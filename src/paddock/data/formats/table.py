@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from paddock.data.batch import Bag, Batch, Floats, Ids, Packed, unpack
+from paddock.data.batch import Bag, Batch, Floats, Ids, matrix_columns
 from paddock.data.chunks import Chunk
 from paddock.data.files import open_parquet
 from paddock.data.formats.format import Parsed, read_lines
@@ -99,7 +99,7 @@ def batch_of(size: int, columns: Sequence[Column], values: Mapping[str, Any]) ->
     matrix = np.empty((size, len(single)), np.int64)
     for i, one in enumerate(single.values()):
         matrix[:, i] = one
-    return unpack(Packed(size, tuple(single), matrix, bags, dense, label))
+    return Batch(size, {**matrix_columns(tuple(single), matrix), **bags}, dense, label)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Units of data are parsed ahead of the training loop, in threads or in processes, in their order.
 
 A chunk of lines is cut into units that are read apart, so that several processes share one file; a
-unit becomes the packed examples of a few mebibytes each. Parsers that run without the GIL have
+unit becomes the examples of a few mebibytes each. Parsers that run without the GIL have
 several threads: nothing is copied from process to process. For others there are processes: a child
 imports no framework, unit u goes to child u % processes, which is told the next one before it has
 finished; its pipe holds it back when nobody takes what it read.
@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
 
-from paddock.data.batch import Batch, Packed, pack
+from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, is_compressed, is_parquet
 from paddock.data.formats.format import Bad, Format, Parsed, RowFormat, parse_chunk
@@ -43,7 +43,7 @@ class ParsedUnit:
     """
 
     unit: Unit
-    examples: Packed
+    examples: Batch
     counts: Parsed
     first_line: int
 
@@ -70,7 +70,7 @@ def read_unit(form: Format, unit: Unit) -> Iterator[ParsedUnit]:
     line = 0
     for _, parsed in parse_chunk(form, unit.part):
         counts = replace(parsed, batch=Batch(parsed.batch.size))
-        yield ParsedUnit(unit, pack(parsed.batch), counts, line)
+        yield ParsedUnit(unit, parsed.batch, counts, line)
         line += parsed.lines
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
 
 from paddock.data.assign import assign
-from paddock.data.batch import Packed, cut, join, take, unpack
+from paddock.data.batch import Batch, join, take
 from paddock.data.chunks import Chunk
 from paddock.data.files import Chunks, blocks, cut_files, find_files
 from paddock.data.formats.criteo import IDS, CriteoFormat
@@ -47,26 +47,6 @@ WARN_EXAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class BatchOptions:
-    """How examples become batches.
-
-    processes: that read beside this one; threads, where the parser is compiled. bad_max: bad
-    lines of an epoch that are left out.
-    """
-
-    batch_size: int
-    processes: int = 0
-    shuffle: int = 0
-    seed: int = 0
-    drop_last: bool = False
-    bad_max: int = 0
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UsageError(f"batch_size is {self.batch_size}, at least 1 is needed")
-
-
-@dataclass(frozen=True)
 class ChunkOffset:
     """done: examples behind, of chunk number `chunk`; drawn: of the window from there on."""
 
@@ -92,16 +72,19 @@ class ChunkOffset:
 class ChunkSource:
     """The examples of this worker's chunks.
 
-    warn: gets each warning about slots, once.
+    seed: of the order, where the reading shuffles. warn: gets each warning about slots, once.
     """
 
     def __init__(
-        self, form: Format, chunks: Sequence[Chunk], options: BatchOptions, *,
+        self, form: Format, chunks: Sequence[Chunk], reading: Reading, *, seed: int = 0,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:  # fmt: skip
+        if reading.batch_size < 1:
+            raise UsageError(f"batch_size is {reading.batch_size}, at least 1 is needed")
         self._form = form
         self._chunks = chunks
-        self._options = options
+        self._reading = reading
+        self._seed = seed
         self._warn = warn
         self._has_warned = False
         self.coverage = Coverage()
@@ -115,15 +98,15 @@ class ChunkSource:
 
     def chunk_set(self) -> ChunkSet:
         """All chunks, for any worker; records are examples, and a window is of one chunk."""
-        chunks, options = self._chunks, self._options
+        chunks, reading = self._chunks, self._reading
         assert isinstance(chunks, Chunks)
         return ChunkSet(
-            f"{chunks.digest()}.{options.shuffle}", len(chunks), options.batch_size,
+            f"{chunks.digest()}.{reading.shuffle}", len(chunks), reading.batch_size,
             lambda number: chunk_name(chunks[number]), self._examples,
-            lambda parts: (unpack(join(parts)), sum(map(len, parts))),
+            lambda parts: (join(parts), sum(map(len, parts))),
         )  # fmt: skip
 
-    def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Packed]:
+    def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Batch]:
         """Examples of a chunk behind the first `skip`, in the order in which they are drawn."""
         with closing(self._pieces([self._chunks[number]], number)) as pieces:
             stock = _Stock(self._checked(pieces), ChunkOffset(number))
@@ -135,17 +118,17 @@ class ChunkSource:
     def _pieces(self, chunks: Iterable[Chunk], first: int) -> ReadAhead[ParsedUnit]:
         """The pieces of chunks, read ahead. first: the number of the first chunk."""
         units = cut_units(self._form, chunks, first)
-        if self._options.processes and is_parallel(self._form):
-            pieces = read_in_threads(self._form, units, self._options.processes)
-        elif self._options.processes:
-            pieces = read_in_processes(self._form, units, self._options.processes)
+        if self._reading.loader_processes and is_parallel(self._form):
+            pieces = read_in_threads(self._form, units, self._reading.loader_processes)
+        elif self._reading.loader_processes:
+            pieces = read_in_processes(self._form, units, self._reading.loader_processes)
         else:
             pieces = (piece for unit in units for piece in read_unit(self._form, unit))
         return ReadAhead(pieces, PIECES_AHEAD)
 
-    def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[ChunkOffset, Packed]]:
+    def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[ChunkOffset, Batch]]:
         """Examples in the order in which they are drawn, and where each window begins."""
-        size, window = self._options.batch_size, max(self._options.shuffle, 0)
+        size, window = self._reading.batch_size, max(self._reading.shuffle, 0)
         # A window has whole batches, so that only the last batch of an epoch is a small one.
         span = -(-window // size) * size if window else size
         while True:
@@ -154,28 +137,28 @@ class ChunkSource:
             if not examples.size:
                 return
             if window:
-                seed = [self._options.seed, epoch, begin.chunk, begin.done]
+                seed = [self._seed, epoch, begin.chunk, begin.done]
                 order = np.random.default_rng(seed).permutation(examples.size)
                 examples = take(examples, order)
             yield begin, examples
 
     def _batches(self, stock: _Stock, epoch: int, start: ChunkOffset) -> Iterator[SourceBatch]:
-        size, drawn = self._options.batch_size, start.drawn
+        size, drawn = self._reading.batch_size, start.drawn
         for begin, examples in self._windows(stock, epoch):
             for at in range(drawn, examples.size, size):
-                batch = cut(examples, at, at + size)
-                if batch.size < size and self._options.drop_last:
+                batch = examples[at : at + size]
+                if batch.size < size and self._reading.drop_last:
                     return
                 here = ChunkOffset(begin.chunk, begin.done, at + batch.size)
                 behind = stock.position if at + batch.size == examples.size else here
-                yield SourceBatch(unpack(batch), batch.size, behind.as_json())
+                yield SourceBatch(batch, batch.size, behind.as_json())
             drawn = 0
 
     def _checked(self, pieces: Iterable[ParsedUnit]) -> Iterator[ParsedUnit]:
         self.bad_count = 0
         for piece in pieces:
             self.bad_count += piece.counts.bad_count
-            if self.bad_count > self._options.bad_max:
+            if self.bad_count > self._reading.bad_max:
                 bad = piece.counts.bad[0]
                 raise UsageError(
                     f"{bad_place(piece, bad)}: {bad.reason}",
@@ -200,11 +183,11 @@ class _Stock:
 
     def __init__(self, pieces: Iterator[ParsedUnit], start: ChunkOffset) -> None:
         self._pieces = pieces
-        self._parts: list[tuple[int, Packed]] = []  # number of the chunk, its examples
+        self._parts: list[tuple[int, Batch]] = []  # number of the chunk, its examples
         self._skip = start.done
         self.position = ChunkOffset(start.chunk, start.done)
 
-    def take(self, count: int) -> Packed:
+    def take(self, count: int) -> Batch:
         """The next `count` examples, fewer at the end."""
         held = sum(part.size for _, part in self._parts)
         while held < count and (piece := next(self._pieces, None)) is not None:
@@ -212,21 +195,20 @@ class _Stock:
             if self._skip and piece.unit.chunk == self.position.chunk:
                 skipped = min(self._skip, examples.size)
                 self._skip -= skipped
-                examples = cut(examples, skipped, examples.size)
+                examples = examples[skipped:]
             if examples.size:
                 self._parts.append((piece.unit.chunk, examples))
                 held += examples.size
-        taken: list[Packed] = []
+        taken: list[Batch] = []
         while self._parts and count:
             chunk, part = self._parts[0]
-            some = cut(part, 0, min(count, part.size))
-            rest = cut(part, some.size, part.size)
+            some, rest = part[:count], part[count:]
             self._parts[0:1] = [(chunk, rest)] if rest.size else []
             done = self.position.done if chunk == self.position.chunk else 0
             self.position = ChunkOffset(chunk, done + some.size)
             taken.append(some)
             count -= some.size
-        return join(taken) if taken else Packed(0, (), np.empty((0, 0), np.int64))
+        return join(taken) if taken else Batch(0)
 
 
 def is_parallel(form: Format) -> bool:
@@ -284,17 +266,13 @@ def make_source(
     form: Format, reading: Reading, place: WorkerRank, *, seed: int, warn: Callable[[str], None]
 ) -> ChunkSource:
     """The batches of a worker's chunks, as the reading says."""
-    processes = reading.loader_processes
     if isinstance(form, LegacyFormat) and form.uses_hash and _is_random():
         warn(
             f"'{form.path}' makes ids with hash(), which differs from process to process; it runs "
             "with PYTHONHASHSEED=0: set PYTHONHASHSEED yourself for other ids"
         )
-        processes = max(1, processes)
-    options = BatchOptions(
-        reading.batch_size, processes, reading.shuffle, seed, reading.drop_last, reading.bad_max
-    )
-    return ChunkSource(form, chunks_of(reading, place), options, warn=warn)
+        reading = replace(reading, loader_processes=max(1, reading.loader_processes))
+    return ChunkSource(form, chunks_of(reading, place), reading, seed=seed, warn=warn)
 
 
 def chunks_of(reading: Reading, place: WorkerRank) -> Sequence[Chunk]:
