@@ -228,7 +228,7 @@ class Dispatch:
         if len(aside) > (messages.ASIDE_MAX if state.plan.aside is None else state.plan.aside):
             return messages.Failed(aside)
         hold = min(event.hold, messages.LEASES_MAX)
-        while len(worker.leases) < hold and self._grant(worker):
+        while len(worker.leases) < hold and self._lease_next_chunk(worker):
             self._touch(event.worker)
         if self.is_over:
             return messages.Over(state.plan.passes == state.pass_ + 1)
@@ -246,7 +246,7 @@ class Dispatch:
 
     # ------------------------------------------------------------------------------------ leases
 
-    def _grant(self, worker: messages.LeaseHolder) -> bool:
+    def _lease_next_chunk(self, worker: messages.LeaseHolder) -> bool:
         """Lease the next chunk that is to do; False when there is none."""
         state = self.pass_state
         assert state is not None
