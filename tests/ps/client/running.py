@@ -69,7 +69,7 @@ class Fleet:
 
     def client(self, **settings: Any) -> Client:
         """A trainer of the job."""
-        return Client(self.endpoints, **{"timeout": 5.0, "trainer": 0, **settings})
+        return Client(self.endpoints, **{"timeout": 20.0, "trainer": 0, **settings})
 
 
 @contextlib.contextmanager
