@@ -119,5 +119,7 @@ def test_a_killed_worker_goes_on_and_each_batch_is_trained_once(
     assert 0 < len(again) < 120
     said = (world.log_dir / "workerlog.0").read_text()
     assert said.count("epoch 0, batch 0,") == 1, said
-    done = re.findall(r"^epoch (\d) done, (.*)loss 1.0000", said, re.MULTILINE)
-    assert done == [("0", "60 examples; since the restart "), ("1", "")], said
+    done = dict(re.findall(r"^epoch (\d) done, (.*)loss 1.0000", said, re.MULTILINE))
+    # Where chunks are leased, the other worker may have trained nearly all of epoch 0 before.
+    restarted = "0" if assignment == "blocks" or done.get("1") == "" else "1"
+    assert done == {"0": "", "1": ""} | {restarted: "60 examples; since the restart "}, said
