@@ -23,13 +23,14 @@ from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
     Buffer,
+    CorruptFrameError,
     FrameError,
     FrameFlag,
     Header,
     decode,
     encode,
-    verify,
 )
+from paddock.ps.xxh3 import xxh3
 
 ERROR = int(FrameFlag.ERROR)
 # What is read with a header at once: a small frame is one system call, not two.
@@ -116,53 +117,48 @@ class FrameStream:
             text = f"the connection broke while sending: {os_reason(error)}"
             raise ConnectionClosed(text) from error
 
-    def receive_header(self) -> tuple[Header, memoryview]:
-        """The next frame's header, and its bytes for verify(). The body is still to be read."""
-        while self._end - self._start < HEADER_SIZE:
-            self._read_ahead()
-        head = self._ahead[self._start : self._start + HEADER_SIZE]
-        self._start += HEADER_SIZE
-        return decode(head), head
-
-    def _read_ahead(self, flags: int = 0) -> None:
-        """Reads what has come, as far as it fits behind what was not taken yet."""
-        self._end -= self._start
-        if self._end:
-            self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
-        self._start = 0
-        self._end += self._receive(self._ahead[self._end :], flags)
-
     def receive(
         self, most: int = BODY_MAX, into: memoryview | None = None
     ) -> tuple[Header, bytearray | memoryview]:
         """The next frame and its body, of at most so many bytes, in memory of its own; or at the
-        start of `into`, where it fits there and is no error.
+        start of `into`, where it fits there and is no error. Raises ConnectionClosed, ReadTimeout
+        or FrameError.
         """
-        header, head = self.receive_header()
-        if header.length > most:
-            text = f"a frame announces {header.length} bytes, at most {most} are taken here"
+        while self._end - self._start < HEADER_SIZE:
+            self._read()
+        head = self._ahead[self._start : self._start + HEADER_SIZE]
+        self._start += HEADER_SIZE
+        header = decode(head)
+        size = header.length
+        if size > most:
+            text = f"a frame announces {size} bytes, at most {most} are taken here"
             raise FrameError(text)
         body: bytearray | memoryview
-        if into is None or header.length > into.nbytes or header.flags & ERROR:
-            body = bytearray(header.length)
+        if into is None or size > into.nbytes or header.flags & ERROR:
+            body = bytearray(size)
         else:
-            body = into[: header.length]
-        self.read_into(memoryview(body))
-        verify(head, header, body)
-        return header, body
-
-    def read_into(self, view: memoryview) -> None:
-        """Fill `view` (of bytes). Raises ConnectionClosed or ReadTimeout."""
-        size = view.nbytes
+            body = into[:size]
         done = min(size, self._end - self._start)
         if done:
-            view[:done] = self._ahead[self._start : self._start + done]
+            body[:done] = self._ahead[self._start : self._start + done]
             self._start += done
         while done < size:
-            done += self._receive(view[done:], 0 if self.is_tls else socket.MSG_WAITALL)
+            rest = memoryview(body)[done:]
+            done += self._read(rest, 0 if self.is_tls else socket.MSG_WAITALL)
+        if xxh3(head[:-8], body) != header.checksum:
+            raise CorruptFrameError("a frame was damaged on its way: its checksum does not fit")
+        return header, body
 
-    def _receive(self, view: memoryview, flags: int) -> int:
-        """A single system call; the bytes read, at least one."""
+    def _read(self, into: memoryview | None = None, flags: int = 0) -> int:
+        """A single system call; the bytes read, at least one. Without `into` what has come is read
+        ahead, as far as it fits behind what was not taken yet."""
+        view = into
+        if view is None:
+            self._end -= self._start
+            if self._end:
+                self._ahead[: self._end] = self._ahead[self._start : self._start + self._end]
+            self._start = 0
+            view = self._ahead[self._end :]
         if self.deadline is not None:
             left = self.deadline - time.monotonic()
             if left <= 0:
@@ -176,6 +172,8 @@ class FrameStream:
             raise ConnectionClosed(f"the connection broke: {os_reason(error)}") from error
         if got == 0:
             raise ConnectionClosed("the other side closed the connection")
+        if into is None:
+            self._end += got
         return got
 
     def wait_readable(self, seconds: float) -> bool:
@@ -196,7 +194,7 @@ class FrameStream:
     def read_ready(self) -> bool:
         """Read what has come, without a wait, as far as it fits; whether anything did."""
         try:
-            self._read_ahead(socket.MSG_DONTWAIT)
+            self._read(flags=socket.MSG_DONTWAIT)
         except (ReadTimeout, ConnectionClosed):
             return False
         return True

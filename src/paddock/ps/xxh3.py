@@ -38,6 +38,7 @@ _P64_4, _P64_5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _MX1, _MX2 = 0x165667919E3779F9, 0x9FB21C651E98DF25
 _START = np.array([_P32_3, _P64_1, _P64_2, _P64_3, _P64_4, _P32_2, _P64_5, _P32_1], np.uint64)
 _BLOCK, _STRIPE = 1024, 64
+_SMALL = 4096 + 64
 _AT_ONCE = 1024  # blocks whose products are in memory together
 _NEIGHBOUR = [1, 0, 3, 2, 5, 4, 7, 6]
 _LOW, _HALF, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(47)
@@ -54,6 +55,8 @@ def xxh3(*pieces: Piece, seed: int = 0) -> int:
         return _hash(pieces[0] if len(pieces) == 1 else b"".join(pieces), seed)
     if len(pieces) == 1:
         return xxhash.xxh3_64_intdigest(pieces[0], seed=seed)
+    if sum(map(len, pieces)) <= _SMALL:  # One call over a copy is sooner than one for each piece.
+        return xxhash.xxh3_64_intdigest(b"".join(pieces), seed=seed)
     digest = xxhash.xxh3_64(seed=seed)
     for piece in pieces:
         digest.update(piece)

@@ -255,7 +255,7 @@ def complaint(world: World) -> str:
     found: dict[int, bytes] = {}
     for server, log in enumerate(world.logs):
         store, rows = store_of(server, log), np.empty((len(KEYS[server]), 1), np.float32)
-        store.sparse(0).table.pull(KEYS[server], rows)
+        store.tables[0].table.pull(KEYS[server], rows)
         wanted: dict[int, float] = {}
         for header, body in log:
             if header.op == Op.COMMIT:

@@ -20,9 +20,9 @@ from paddock.ps.wire.frames import (
     FrameFlag,
     Header,
     Op,
-    checksum_of,
     encode,
 )
+from paddock.ps.xxh3 import xxh3
 from ps.real.proxy import read_frame
 from ps.running import inside, running
 
@@ -166,7 +166,7 @@ def of_version(version: int, header: Header, body: bytes) -> bytes:
     """A frame as another version of the protocol would send it."""
     head = bytearray(encode(header, body))
     head[4] = version
-    head[-8:] = checksum_of(bytes(head), body).to_bytes(8, "little")
+    head[-8:] = xxh3(bytes(head[:-8]), body).to_bytes(8, "little")
     return bytes(head) + body
 
 

@@ -20,8 +20,8 @@ from paddock.ps.wire.frames import (
     answer_to,
     decode,
     encode,
-    verify,
 )
+from paddock.ps.xxh3 import xxh3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ def test_recorded_frames_are_read_back() -> None:
         header, body = SHOWN[name]
         whole = bytes.fromhex("".join(rows))
         got = decode(whole[:HEADER_SIZE])
-        verify(whole[:HEADER_SIZE], got, whole[HEADER_SIZE:])
+        assert xxh3(whole[: HEADER_SIZE - 8], whole[HEADER_SIZE:]) == got.checksum
         assert whole[HEADER_SIZE:] == body
         assert got._replace(length=0, checksum=0) == header
     assert len(blocks) == len(SHOWN)

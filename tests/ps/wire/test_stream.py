@@ -107,4 +107,4 @@ def test_a_silent_side_is_told_from_a_closed_one(
     stream = FrameStream(ends[1], 0.05)
     ends[0].sendall(whole(0, 0)[:20])
     with pytest.raises(ReadTimeout):
-        stream.receive_header()
+        stream.receive()

@@ -18,8 +18,9 @@ CONTENT = bytes(range(256)) * 4200
 SERVES = """\
 import sys
 sys.modules["xxhash"] = sys.modules["numba"] = None
-from paddock.ps.wire.frames import Header, Op, checksum_of, encode
-print(encode(Header(Op.PULL), bytes(5000)).hex(), checksum_of(bytes(64), b"x"))
+from paddock.ps.wire.frames import Header, Op, encode
+from paddock.ps.xxh3 import xxh3
+print(encode(Header(Op.PULL), bytes(5000)).hex(), xxh3(bytes(56), b"x"))
 """
 
 

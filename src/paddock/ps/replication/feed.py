@@ -43,7 +43,6 @@ from paddock.ps.wire.frames import (
     Op,
     answer_to,
     encode,
-    verify,
 )
 from paddock.ps.wire.values import body_from, to_body
 
@@ -147,10 +146,9 @@ class ReplicaFeed:
         if not self.stream.wait_readable(SILENCE_SECONDS):
             raise ReadTimeout("the replica is silent")
         with self._turn:
-            header, head = self.stream.receive_header()
-            if header.op != Op.FOLLOW or header.length:
+            header, _ = self.stream.receive(0)
+            if header.op != Op.FOLLOW:
                 raise ConnectionClosed("this is no word of a replica")
-            verify(head, header)
         pair = self.pair
         if header.flags & ERROR:
             refuse = FollowRefused(message.session, header.step)

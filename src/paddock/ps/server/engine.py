@@ -59,7 +59,8 @@ class Engine:
 
     def write(self, record: LogRecord) -> WriteResult:
         """Carry out a record once. Raises RequestError when it is not: then nothing has changed."""
-        self.check_whole()
+        if self.broken:
+            raise ConnectionClosed(self.broken)
         record.header = record.header._replace(stamp=self.clock())
         term = self.replication.may_write()
         locks = record.locks(self.store)
@@ -78,7 +79,8 @@ class Engine:
                     rows.enter_context(lock.rows)
                 if record.overlapping:
                     writes.close()
-                self.check_whole()  # Behind a record that could not be.
+                if self.broken:  # Behind a record that could not be carried out.
+                    raise ConnectionClosed(self.broken)
                 lsn, outputs = logged
                 with self._carrying_out(record):
                     written = WriteResult(0, self.store.apply(lsn, record), outputs)
@@ -86,11 +88,13 @@ class Engine:
         self._wait_acked(self.lsn, term)
         return written
 
-    def check_whole(self) -> None:
-        """Raises ConnectionClosed once a logged record could not be carried out: the server is
-        ending."""
+    def check_serving(self) -> None:
+        """Raises RequestError on a replica, and on a primary whose lease has run out;
+        ConnectionClosed on a server that is ending, whose rows may be changed in part."""
         if self.broken:
             raise ConnectionClosed(self.broken)
+        if not self.replication.may_serve():
+            raise self.replication.refusal()
 
     @contextmanager
     def holding(self, record: LogRecord) -> Iterator[None]:

@@ -354,13 +354,6 @@ class Server:
                 hint=f"--job {self.options.job}, if that is the one you mean",
             )
 
-    def check_serving(self) -> None:
-        """Raises RequestError on a replica, and on a primary whose lease has run out;
-        ConnectionClosed on a server that is ending, whose rows may be changed in part."""
-        self.engine.check_whole()
-        if not self.replication.may_serve():
-            raise self.replication.refusal()
-
     def status(self) -> dict[str, Any]:
         """Facts about this server, for `paddock ps status`."""
         tables, log = list(self.store.tables), self.engine.log
@@ -397,7 +390,7 @@ class Server:
             lacks = "keeps no data: it cannot be a witness"
             return self._part(self.witness, lacks, hint).answer(order)
         if hello.purpose != "admin" or what not in OF_ANY_ROLE:
-            self.check_serving()
+            self.engine.check_serving()
         if isinstance(what, str) and what in MOVES:
             if hello.purpose == "admin":
                 self.check_admin(hello)

@@ -23,6 +23,7 @@ import numpy as np
 from paddock.errors import PaddockError
 from paddock.ps.server.log_record import json_part
 from paddock.ps.server.records import FROM_CLIENTS, make_record
+from paddock.ps.server.tables import ServerDenseTable, ServerSparseTable
 from paddock.ps.shards import records
 from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, FrameStream, ReadTimeout, raw
 from paddock.ps.table.sharding import shard_of
@@ -35,7 +36,6 @@ from paddock.ps.wire.frames import (
     Header,
     Op,
     answer_to,
-    verify,
 )
 from paddock.ps.wire.handshake import (
     NONCE_BYTES,
@@ -49,7 +49,8 @@ from paddock.ps.wire.values import to_body
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
-ERROR = int(FrameFlag.ANSWER | FrameFlag.ERROR | FrameFlag.LAST)
+ANSWER = int(FrameFlag.ANSWER | FrameFlag.LAST)
+ERROR = ANSWER | int(FrameFlag.ERROR)
 # Who has not said who it is gets no more time, for TLS, greeting and proof together...
 GREETING_SECONDS = 10.0
 # ...and no more memory.
@@ -76,7 +77,7 @@ class Session:
         self.ended = threading.Event()
         # Grown to the largest frame seen; most connections never see one of 4 MiB.
         self._body = memoryview(bytearray(4 << 10))
-        self._rows = np.empty(1 << 10, np.float32)
+        self._answer = memoryview(bytearray(4 << 10))
         self._is_small = False  # The last frame was a small pull: the next may be one, too.
         self.pushes = self.pulls = 0  # carried out over this connection
         self._problem: PaddockError | None = None
@@ -180,13 +181,10 @@ class Session:
     # ------------------------------------------------------------------------------------- frames
 
     def _serve_one(self) -> None:
-        header, head = self.stream.receive_header()
-        if header.length > self._body.nbytes:
-            size = 1 << (header.length - 1).bit_length()
-            self._body = memoryview(bytearray(min(size, BODY_MAX)))
-        body = self._body[: header.length]
-        self.stream.read_into(body)
-        verify(head, header, body)
+        header, received = self.stream.receive(into=self._body)
+        body = memoryview(received)
+        if body.nbytes > self._body.nbytes:
+            self._body = memoryview(bytearray(1 << (body.nbytes - 1).bit_length()))
         self.heard_at = time.monotonic()
         self._is_small = False
         try:
@@ -224,7 +222,7 @@ class Session:
     def _judged(self, refusal: RequestError) -> RequestError:
         """A server that is the primary no longer judges nothing: its state may be older."""
         try:
-            self.server.check_serving()
+            self.server.engine.check_serving()
         except RequestError as instead:
             return instead
         return refusal
@@ -236,15 +234,6 @@ class Session:
         base = answer_to(header)
         body = b"" if answer is None else json.dumps(answer).encode()
         self.stream.send(base._replace(flags=base.flags | flags), body)
-
-    def _floats(self, count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-        if count * 4 > BODY_MAX:
-            raise RequestError(
-                "usage", f"an answer of {count} floats is over the limit of {BODY_MAX} B"
-            )
-        if self._rows.size < count:
-            self._rows = np.empty(min(1 << (count - 1).bit_length(), BODY_MAX // 4), np.float32)
-        return self._rows[:count]
 
     def _check_who(self, header: Header) -> None:
         """A frame is the connection's own trainer's. Only who begins may be new here."""
@@ -272,27 +261,41 @@ class Session:
         record.after_write(self.server)
         self._say(header, written.answer, written.flags)
 
+    def _grow_answer(self, nbytes: int) -> None:
+        if nbytes > BODY_MAX:
+            what = f"an answer of {nbytes // 4} floats is over the limit of {BODY_MAX} B"
+            raise RequestError("usage", what)
+        self._answer = memoryview(bytearray(1 << (nbytes - 1).bit_length()))
+
     def _pull(self, header: Header, body: memoryview) -> None:
-        self.server.check_serving()
-        held = self.server.store.sparse(header.table)
-        if len(body) != 8 * header.count:
-            raise RequestError("value", f"a pull of {header.count} keys has {len(body)} bytes")
-        keys = np.frombuffer(body, np.int64)
+        engine, count = self.server.engine, header.count
+        engine.check_serving()
+        held = engine.store.find(header.table, ServerSparseTable)
+        if len(body) != 8 * count:
+            raise RequestError("value", f"a pull of {count} keys has {len(body)} bytes")
         dim = held.spec.dim
-        rows = self._floats(header.count * dim).reshape(header.count, dim)
+        nbytes = 4 * count * dim
+        if nbytes > self._answer.nbytes:
+            self._grow_answer(nbytes)
+        keys = np.frombuffer(body, np.int64)
+        rows = np.frombuffer(self._answer, np.float32, count * dim).reshape(count, dim)
         with held.lock.rows:
             if held.ownership.active:
                 held.ownership.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
-        self._give(header, rows)
-        self._is_small = rows.nbytes <= SMALL_BYTES and not self.stream.is_tls
+        self.pulls += 1
+        engine.check_serving()  # The lease may have run out meanwhile.
+        self.stream.send(header._replace(flags=ANSWER), self._answer[:nbytes])
+        self._is_small = nbytes <= SMALL_BYTES and not self.stream.is_tls
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:
-        self.server.check_serving()
-        held = self.server.store.dense(header.table)
+        engine, count = self.server.engine, header.count
+        engine.check_serving()
+        held = engine.store.find(header.table, ServerDenseTable)
         start = int.from_bytes(body[:8], "little")
-        stop = start + header.count
-        values = self._floats(header.count)
+        stop = start + count
+        if 4 * count > self._answer.nbytes:
+            self._grow_answer(4 * count)
         with held.lock.rows:
             if held.ownership.active:
                 held.ownership.check_pull(records.dense_shards(held.spec, start, stop))
@@ -300,20 +303,17 @@ class Session:
                 raise RequestError(
                     "value",
                     f"table {held.spec.name!r}: elements {start} to {stop} are not all on server "
-                    f"{self.server.store.server}",
+                    f"{engine.store.server}",
                 )
-            held.table.pull(start, values)
-        self._give(header, values)
-
-    def _give(self, header: Header, values: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+            held.table.pull(start, np.frombuffer(self._answer, np.float32, count))
         self.pulls += 1
-        self.server.check_serving()  # The lease may have run out meanwhile.
-        self.stream.send(answer_to(header, count=header.count), raw(values))
+        engine.check_serving()
+        self.stream.send(header._replace(flags=ANSWER), self._answer[: 4 * count])
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
         """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""
-        self.server.check_serving()
-        held = self.server.store.sparse(header.table)
+        self.server.engine.check_serving()
+        held = self.server.store.find(header.table, ServerSparseTable)
         dim = held.spec.dim
         self.pulls += 1
         with held.lock:
@@ -323,13 +323,11 @@ class Session:
         for start in range(0, max(1, len(keys)), most):
             part = keys[start : start + most]
             with held.lock:
-                if (
-                    held.ownership.active
-                ):  # A shard that went meanwhile is told of by its new owner.
+                if held.ownership.active:  # A shard that went is told of by its new owner.
                     part = part[held.ownership.are_here(shard_of(part, held.spec.shards))]
                 rows = np.empty((len(part), dim), np.float32)
                 held.table.pull(part, rows)
-            self.server.check_serving()
+            self.server.engine.check_serving()
             is_last = start + most >= len(keys)
             flags = int(FrameFlag.ANSWER) | (int(FrameFlag.LAST) if is_last else 0)
             answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
@@ -342,7 +340,7 @@ class Session:
 
     def _coordinate(self, header: Header, body: memoryview) -> None:
         self._check_who(header)
-        self.server.check_serving()
+        self.server.engine.check_serving()
         asked = json_part(body)
         answer = self.server.group().coordinate(header, asked, self.stream.is_gone)
         if header.op == Op.JOIN:
@@ -352,7 +350,7 @@ class Session:
     def _call(self, header: Header, body: memoryview) -> None:
         if self.hello.purpose != "admin":
             self._check_who(header)
-        self.server.check_serving()
+        self.server.engine.check_serving()
         self._say(header, self.server.services.answer(self.hello, json_part(body)))
 
     def _control(self, header: Header, body: memoryview) -> None:
@@ -360,7 +358,7 @@ class Session:
 
     def _read(self, header: Header, body: memoryview) -> None:
         self._check_writer(header)
-        self.server.check_serving()
+        self.server.engine.check_serving()
         asked = json_part(body)
         self.stream.send(
             answer_to(header), self.server.spool.read(asked.get("file"), asked.get("offset"))
@@ -368,7 +366,7 @@ class Session:
 
     def _take(self, header: Header, body: memoryview) -> None:
         self._check_writer(header)
-        self.server.check_serving()
+        self.server.engine.check_serving()
         asked = json_part(body[: header.count])
         self.server.spool.write(asked.get("file"), asked.get("offset"), body[header.count :])
         self._say(header, None)

@@ -9,7 +9,7 @@ two. Nothing here reads a clock or draws a random number.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from paddock.ps.wire.windows import Windows
 if TYPE_CHECKING:
     from paddock.ps.group.messages import Output
     from paddock.ps.server.log_record import LogRecord
+
+Kind = TypeVar("Kind", ServerSparseTable, ServerDenseTable)
 
 
 class Store:
@@ -70,31 +72,24 @@ class Store:
 
     # ------------------------------------------------------------------------------ what is here
 
-    def find(self, number: int) -> ServerTable:
-        """The table with this number. Raises RequestError."""
-        if number < len(self.tables):
-            return self.tables[number]
-        raise RequestError(
-            "unknown-table",
-            f"server {self.server} has no table number {number}",
-            hint="create it first: client.create(SparseSpec(...))",
-        )
-
-    def sparse(self, number: int) -> ServerSparseTable:
-        """The sparse table with this number. Raises RequestError."""
-        held = self.find(number)
-        if isinstance(held, ServerDenseTable):
-            raise RequestError("usage", f"table {held.spec.name!r} is dense: it has no keys")
-        return held
-
-    def dense(self, number: int) -> ServerDenseTable:
-        """The dense table with this number. Raises RequestError."""
-        held = self.find(number)
-        if isinstance(held, ServerSparseTable):
+    @overload
+    def find(self, number: int) -> ServerTable: ...
+    @overload
+    def find(self, number: int, kind: type[Kind]) -> Kind: ...
+    def find(self, number: int, kind: Any = object) -> Any:
+        """The table with this number, and of this kind. Raises RequestError."""
+        if number >= len(self.tables):
             raise RequestError(
-                "usage", f"table {held.spec.name!r} is sparse: rows are asked by key"
+                "unknown-table",
+                f"server {self.server} has no table number {number}",
+                hint="create it first: client.create(SparseSpec(...))",
             )
-        return held
+        held = self.tables[number]
+        if isinstance(held, kind):
+            return held
+        is_sparse = isinstance(held, ServerSparseTable)
+        why = "is sparse: rows are asked by key" if is_sparse else "is dense: it has no keys"
+        raise RequestError("usage", f"table {held.spec.name!r} {why}")
 
     @property
     def nbytes(self) -> int:

@@ -97,7 +97,7 @@ class SetRecord(TableRecord):
     def rows(self, store: Store) -> tuple[ServerSparseTable, SparsePiece]:
         """The table and the rows of the body, which is read once. Raises RequestError."""
         if self._rows is None:
-            held = store.sparse(self.header.table)
+            held = store.find(self.header.table, ServerSparseTable)
             self._rows = held, sparse_part(self.header, self.body, held.spec.dim)
         return self._rows
 
@@ -182,7 +182,7 @@ class SetDenseRecord(TableRecord):
     def elements(self, store: Store) -> tuple[ServerDenseTable, DensePiece]:
         """The table and the elements of the body, which is read once. Raises RequestError."""
         if self._elements is None:
-            held = store.dense(self.header.table)
+            held = store.find(self.header.table, ServerDenseTable)
             self._elements = held, DensePiece(*dense_part(self.header, self.body))
         return self._elements
 
@@ -283,7 +283,7 @@ class ShrinkRecord(TableRecord):
         return f"{self.header.table}.{self.data['shard']}"
 
     def check(self, store: Store) -> None:
-        shard, held = self.data.get("shard"), store.sparse(self.header.table)
+        shard, held = self.data.get("shard"), store.find(self.header.table, ServerSparseTable)
         if type(shard) is not int or not 0 <= shard < held.spec.shards:
             raise RequestError("usage", f"shrink of shard {shard!r}")
         if held.ownership.active:
@@ -296,7 +296,7 @@ class ShrinkRecord(TableRecord):
         store.rounds[self.key] = self.data.get("round")
 
     def apply(self, store: Store, lsn: int) -> None:
-        table, now = store.sparse(self.header.table).table, int(self.header.stamp)
+        table, now = store.find(self.header.table, ServerSparseTable).table, int(self.header.stamp)
         store.dropped[self.key] = table.shrink(int(self.data["shard"]), now=now, lsn=lsn)
 
     def answer(self, store: Store) -> dict[str, Any]:

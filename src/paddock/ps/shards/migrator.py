@@ -230,7 +230,7 @@ class ShardMigrator:
             fate = held.ownership.migration_status(shard, order.get("to"), order.get("version"))
             step = held.step
         self.server.engine.make_durable()  # A giver that comes back must not say otherwise.
-        self.server.check_serving()
+        self.server.engine.check_serving()
         return {"fate": fate, "step": step}
 
     def _look(self) -> None:

@@ -112,12 +112,9 @@ class ShardOwnership:
         """True when no shard is frozen or on its way here."""
         return not self.incoming and not any(one.is_frozen for one in self.leaving.values())
 
-    @property
-    def active(self) -> bool:
-        """True when a shard has moved, or does: until then nobody has to look at shards."""
-        return bool(self.given or self.adopted or self.incoming or self.leaving)
-
     def _changed(self) -> None:
+        # True when a shard has moved, or does: until then nobody has to look at shards.
+        self.active = bool(self.given or self.adopted or self.incoming or self.leaving)
         self._is_away[:] = True
         self._is_away[self.owned] = False
         self._is_closed = self._is_away.copy()
@@ -183,6 +180,7 @@ class ShardOwnership:
         """Begin an attempt to give a shard away; its version, above all that the shard had."""
         version = ((self.adopted.get(shard, 0) >> _NONCE_BITS) + 1 << _NONCE_BITS) + nonce
         self.leaving[shard] = OutgoingShard(to, version)
+        self._changed()
         return version
 
     def freeze(self, shard: int, version: int, *, busy: bool) -> bool:
@@ -262,6 +260,7 @@ class ShardOwnership:
         arrival: an empty one, for the first part.
         """
         one = self.incoming.setdefault(shard, arrival)
+        self._changed()
         assert one.version == arrival.version
         if one.is_whole and not adds:
             one.parts, one.ends = [], []
@@ -269,6 +268,11 @@ class ShardOwnership:
         one.count += 1
         if ends:
             one.ends.append(len(one.parts))
+
+    def forget(self, shard: int) -> None:
+        """The parts of a shard that came are dropped."""
+        del self.incoming[shard]
+        self._changed()
 
     def own(self, shard: int, version: int) -> IncomingShard:
         """The shard that came is this server's."""

@@ -132,7 +132,7 @@ class AdoptRecord(MoveRecord):
     def apply(self, store: Store, lsn: int) -> None:
         held, shard = store.find(self.header.table), self.shard
         if not self.data["own"]:
-            del held.ownership.incoming[shard]
+            held.ownership.forget(shard)
             return
         if not held.ownership.owned:  # No push has been counted here; the giver's have.
             held.step = max(held.step, int(self.data["step"]))
