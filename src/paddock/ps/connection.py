@@ -146,48 +146,37 @@ class FrameConnection:
         self.stream.close()
         self.stream = stream
 
-    def send(self, header: Header, *body: Buffer) -> None:
-        """Send one frame."""
-        self.stream.send(header, *body)
-
     def post(self, header: Header, *body: Buffer) -> None:
         """Send one frame of many whose answers are received later.
 
         They are read meanwhile: a server that cannot send an answer takes no frame.
         """
-        while self._awaited >= ANSWERS_MAX:
-            self._answers.append(self._read())
-        self.send(header, *body)
-        self._awaited += 1
+        if self._awaited < ANSWERS_MAX:
+            self._awaited += 1
+        else:
+            try:
+                self._answers.append(self.stream.receive())
+            except FrameError as error:
+                raise ConnectionClosed(error.message) from error
+        self.stream.send(header, *body)
 
-    def _read(self) -> tuple[Header, Buffer]:
+    def receive(self, into: memoryview | None = None) -> tuple[Header, Buffer]:
+        """The next answer; its body in `into`, if given. Raises RequestError when it is a no."""
         try:
-            answer = self.stream.receive()
-        except FrameError as error:
-            raise ConnectionClosed(error.message) from error
-        self._awaited -= 1
-        return answer
-
-    def receive(self) -> tuple[Header, Buffer]:
-        """The next answer. Raises RequestError when it is a no."""
-        header, body = self._answers.popleft() if self._answers else self._read()
-        if header.flags & ERROR:
-            raise _no(body)
-        return header, body
-
-    def receive_into(self, view: memoryview) -> Header:
-        """The next answer, its body in `view`. Raises RequestError when it is a no."""
-        try:
-            header, body = self.stream.receive(into=view)
+            if self._answers:
+                header, body = self._answers.popleft()
+            else:
+                header, body = self.stream.receive(into=into)
+                self._awaited -= 1
         except FrameError as error:
             raise ConnectionClosed(error.message) from error
         if header.flags & ERROR:
             raise _no(body)
-        if header.length > view.nbytes:
+        if into is not None and header.length > into.nbytes:
             raise ConnectionClosed(
-                f"an answer of {header.length} bytes where {view.nbytes} were expected"
+                f"an answer of {header.length} bytes where {into.nbytes} were expected"
             )
-        return header
+        return header, body
 
     def close(self) -> None:
         """End the connection."""

@@ -49,19 +49,19 @@ def test_rows_and_vectors_are_those_of_single_calls(strategy: str) -> None:
 def test_one_turn_for_all_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """All servers have been asked for all of it before the first answer is read."""
     said: list[str] = []
-    send, receive_into = FrameStream.send, FrameConnection.receive_into
+    send, receive = FrameStream.send, FrameConnection.receive
 
     def sent(self: FrameStream, header: Header, *body: Buffer) -> None:
         send(self, header, *body)
         if not header.flags & FrameFlag.ANSWER and header.op in (Op.PULL, Op.PULL_DENSE):
             said.append("asked")
 
-    def received(self: FrameConnection, view: memoryview) -> Header:
+    def received(self: FrameConnection, into: memoryview | None = None) -> tuple[Header, Buffer]:
         said.append("took")
-        return receive_into(self, view)
+        return receive(self, into)
 
     monkeypatch.setattr(FrameStream, "send", sent)
-    monkeypatch.setattr(FrameConnection, "receive_into", received)
+    monkeypatch.setattr(FrameConnection, "receive", received)
     with fleet(2) as running, running.client() as ps:
         for spec in ALL:
             ps.create(spec)

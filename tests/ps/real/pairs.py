@@ -77,7 +77,7 @@ class PairJob(Job):
         """What one of the two answers, whatever its role."""
         link = FrameConnection(self.endpoints[index], self.identity(), "admin", 5.0)
         try:
-            link.send(Header(op), json.dumps(order).encode())
+            link.stream.send(Header(op), json.dumps(order).encode())
             _, body = link.receive()
             found: dict[str, Any] = json.loads(bytes(body))
             return found

@@ -133,7 +133,7 @@ def test_a_stopped_primary_wakes_up_as_a_replica(
         answers: list[str] = []
 
         def ask() -> None:
-            link.send(Header(Op.PULL, count=1), raw(np.zeros(1, np.int64)))
+            link.stream.send(Header(Op.PULL, count=1), raw(np.zeros(1, np.int64)))
             try:
                 link.receive()
                 answers.append("old values")

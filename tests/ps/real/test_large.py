@@ -124,7 +124,7 @@ def test_an_interrupted_call_leaves_the_client_usable() -> None:
         def interrupted(view: memoryview) -> None:
             raise KeyboardInterrupt
 
-        client.peers[1].link("pull").receive_into = interrupted  # type: ignore[method-assign, assignment]
+        client.peers[1].link("pull").receive = interrupted  # type: ignore[method-assign, assignment]
         with pytest.raises(KeyboardInterrupt):
             client.pull("rows", keys)
         assert np.array_equal(client.pull("rows", keys[::-1])[:, 0], -(keys[::-1] % 100))

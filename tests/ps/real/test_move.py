@@ -167,7 +167,7 @@ def killed(job: Job, victim: int, phase: str, *, admin_dies: bool, table: str, s
         if admin_dies:
             link = FrameConnection(job.endpoints[0], Identity("default", 0, 1, "0"), "admin", 20.0)
             order = {"do": "move", "table": table, "shard": shard, "to": 1, "seconds": 20}
-            link.send(Header(Op.CONTROL), json.dumps(order).encode())
+            link.stream.send(Header(Op.CONTROL), json.dumps(order).encode())
             link.close()
         else:
             moving = pool.submit(orders.move, table, shard, 1)

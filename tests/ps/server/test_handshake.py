@@ -87,7 +87,7 @@ def test_the_right_token_is_let_in(token_file: Path) -> None:
     """White space around it does not count."""
     with fleet(1, "--job=ads", f"--token-file={token_file}") as servers:
         one = link(servers.endpoints, b"secret")
-        one.send(Header(Op.STATUS), b"{}")
+        one.stream.send(Header(Op.STATUS), b"{}")
         assert json.loads(bytes(one.receive()[1]))["job"] == "ads"
         one.close()
 
@@ -141,7 +141,7 @@ def test_a_trainer_of_another_job_is_refused() -> None:
         with pytest.raises(RequestError, match="serves job 'ads', trainer 0 is of job 'news'"):
             link(servers.endpoints, job="news")
         look = link(servers.endpoints, job="news", purpose="admin")
-        look.send(Header(Op.CREATE), b"{}")
+        look.stream.send(Header(Op.CREATE), b"{}")
         with pytest.raises(RequestError, match="this order is for job 'news'"):
             look.receive()
         look.close()

@@ -187,7 +187,9 @@ def test_a_new_connection_is_served_when_the_one_before_has_ended(
                 Op.PUSH, int(FrameFlag.LAST), count=1, trainer=identity.trainer,
                 incarnation=identity.incarnation, sequence=sequence,
             )  # fmt: skip
-            link.send(header, np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes())
+            link.stream.send(
+                header, np.array([7], np.int64).tobytes(), np.ones(2, np.float32).tobytes()
+            )
 
         monkeypatch.setattr(FrameStream, "send", slow_welcome)
         links = [FrameConnection(one.endpoints, identity, "push", 5.0)]
@@ -267,7 +269,7 @@ def test_a_record_of_nonsense_is_never_logged(op: Op, data: bytes, match: str) -
         before = two.servers[1].engine.lsn
 
         def ask(link: FrameConnection) -> None:
-            link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), data)
+            link.stream.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), data)
             link.receive()
 
         with pytest.raises(RequestError, match=match) as caught:
@@ -282,7 +284,7 @@ def test_a_trainer_speaks_for_itself(op: Op) -> None:
         with one.client(trainer=1, trainers=2) as second:
             link = second.peers[0].link("control")
             who = first.peers[0].identity
-            link.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), b"{}")
+            link.stream.send(Header(op, trainer=who.trainer, incarnation=who.incarnation), b"{}")
             with pytest.raises(RequestError, match="over another's connection"):
                 link.receive()
         group = one.servers[0].store.group

@@ -66,7 +66,7 @@ def test_a_stranger_cannot_put_a_trainer_out_for_good(server: int) -> None:
             (Header(Op.FENCE, trainer=0, incarnation=LARGEST), (b'{"nonce": "x"}',)),
             (push, body),
         ):
-            link.send(header, *pieces)
+            link.stream.send(header, *pieces)
             with pytest.raises(RequestError):
                 link.receive()
         link.close()
@@ -125,7 +125,7 @@ def test_a_trainer_is_heard_of_from_its_join_on() -> None:
     """Its link still named nobody: under load it was expelled before it had made the next one."""
     with fleet(1) as one:
         link = FrameConnection(one.endpoints, Identity("default", 0, 0, ""), "control", 5.0)
-        link.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "nonce": "x"}).encode())
+        link.stream.send(Header(Op.JOIN), json.dumps({"strategy": "sync", "nonce": "x"}).encode())
         assert json.loads(bytes(link.receive()[1]))["incarnation"] == 1
         assert (0, 1) in one.servers[0].connected()  # Its link over TCP may still be ending.
         link.close()

@@ -50,7 +50,7 @@ def test_a_refusal_and_a_broken_pull_wake_their_connection() -> None:
     """The refusal comes, nonsense ends its own connection, and the others rest on."""
     with trainers(3) as (running, (one, two, three)):
         link = one.peers[0].link("pull")
-        link.send(Header(Op.PULL, table=9, count=1), bytes(8))
+        link.stream.send(Header(Op.PULL, table=9, count=1), bytes(8))
         with pytest.raises(RequestError, match="no table number 9"):
             link.receive()
         stream = two.peers[0].link("pull").stream

@@ -63,7 +63,7 @@ def order(servers: Fleet, table: str, shard: int, source: int, to: int) -> None:
         servers.endpoints.split(",")[source], Identity("default", 0, 1, "0"), "admin", 5.0
     )
     told = {"do": "move", "table": table, "shard": shard, "to": to, "seconds": 20}
-    link.send(Header(Op.CONTROL), json.dumps(told).encode())
+    link.stream.send(Header(Op.CONTROL), json.dumps(told).encode())
     link.close()
 
 

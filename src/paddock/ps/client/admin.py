@@ -131,7 +131,7 @@ class Admin:
         try:
             link = FrameConnection(endpoint, self._identity, PURPOSE, self.settings.timeout)
             try:
-                link.send(Header(Op.STATUS), b"{}")
+                link.stream.send(Header(Op.STATUS), b"{}")
                 _, body = link.receive()
             finally:
                 link.close()

@@ -35,7 +35,7 @@ def as_floats(
 
     wanted: the shape that a caller is told to give.
     """
-    array = _as_array(table, "values", values)
+    array = values if isinstance(values, np.ndarray) else _as_array(table, "values", values)
     if array.dtype.kind not in "fiu":
         raise UsageError(f"table {table!r}: values are {array.dtype}, not float32")
     is_wide = shape[1] > 1 and array.size > 0

@@ -135,9 +135,9 @@ class Geo(Strategy):
         body = memoryview(bytearray(BODY_MAX))
 
         def exchange(link: FrameConnection) -> int:
-            link.send(header)
+            link.stream.send(header)
             while True:
-                answer = link.receive_into(body)
+                answer, _ = link.receive(body)
                 keys = np.frombuffer(body, np.int64, answer.count)
                 rows = np.frombuffer(body, np.float32, answer.count * copy.dim, 8 * answer.count)
                 copy.receive(keys, rows.reshape(answer.count, copy.dim))

@@ -90,8 +90,6 @@ def handle_moved(
 def resend(group: ServerGroup, patience: RetryBudget) -> None:
     """Send again pushes that were refused, in order. After an error it is still to be done."""
     pending = [(peer, *one) for peer in group.peers for one in peer.moved]
-    if not pending:
-        return
     for peer, frame, refusal in pending:
         update_owners(_find(group, peer, frame.header.table), refusal)
     patience.pause_for([refusal for *_, refusal in pending])

@@ -89,19 +89,17 @@ class ServerConnection:
         self._refused: list[int] = []
         # Frames that were refused because their shard is elsewhere, oldest first: of nobody's yet.
         self.moved: deque[tuple[Unacknowledged, RequestError]] = deque()
-        self._is_mixed = False
-        self._links: dict[str, FrameConnection] = {}
+        self.links: dict[str, FrameConnection] = {}  # by purpose
         self.is_ended = False
 
     # ------------------------------------------------------------------------------------- links
 
     def link(self, purpose: str) -> FrameConnection:
         """The link for pull, push or control; connects when there is none, once."""
-        link = self._links.get(purpose)
+        link = self.links.get(purpose)
         if link is None:
             self.check_open()
-            link = self._connect(purpose)
-            self._links[purpose] = link
+            link = self.links[purpose] = self._connect(purpose)
         return link
 
     def _connect(self, purpose: str) -> FrameConnection:
@@ -155,7 +153,7 @@ class ServerConnection:
 
     def drop(self, purpose: str) -> None:
         """Forget a broken link."""
-        link = self._links.pop(purpose, None)
+        link = self.links.pop(purpose, None)
         if link is not None:
             link.close()
 
@@ -172,7 +170,7 @@ class ServerConnection:
         wait, factor, longest = BACKOFF_SECONDS
         while True:
             try:
-                return action(self.link(purpose))
+                return action(self.links.get(purpose) or self.link(purpose))
             except (ConnectionClosed, ReadTimeout) as error:
                 self.lost(purpose, error, deadline)
                 left = max(0.0, deadline - time.monotonic())
@@ -207,7 +205,7 @@ class ServerConnection:
         The link that asked is open until the next one is: else the coordinator would take it for
         gone.
         """
-        former, self._links = self._links, {}
+        former, self.links = self.links, {}
         self.identity = replace(self.identity, incarnation=incarnation)
         try:
             if former:
@@ -218,7 +216,7 @@ class ServerConnection:
 
     def close(self) -> None:
         """End all links; what comes later connects anew."""
-        for purpose in list(self._links):
+        for purpose in list(self.links):
             self.drop(purpose)
 
     def end(self) -> None:
@@ -233,39 +231,37 @@ class ServerConnection:
 
         To a server that cannot be reached it goes with the next reach or settle.
         """
-        for sequence in self._refused:
-            self._send(batch, Header(Op.SKIP), sequence, ())
-        self._refused.clear()
+        waiting, who = self.unacknowledged, self.identity
         self._sequence += 1
-        self._send(batch, header, self._sequence, body)
+        numbers, self._refused = [*self._refused, self._sequence], []
+        for number in numbers:
+            if number == self._sequence:
+                frame, pieces = header, body
+            else:
+                frame, pieces = Header(Op.SKIP), ()
+            frame = frame._replace(
+                sequence=number, trainer=who.trainer, incarnation=who.incarnation
+            )
+            if waiting and batch < waiting[-1].batch:
+                # Of an earlier batch, which another server refused: what waits for that one waits
+                # for those in front of it.
+                for at, one in enumerate(waiting):
+                    waiting[at] = replace(one, batch=min(one.batch, batch))
+            waiting.append(Unacknowledged(batch, frame, pieces))
+            link = self.links.get("push")
+            try:
+                if link is not None or len(waiting) == 1:
+                    (link or self.link("push")).post(frame, *pieces)
+                # Else it could not be reached just now; resend() tries again, and sends all.
+            except (ConnectionClosed, ReadTimeout):
+                self.drop("push")
+                self.reconnects += 1
 
-    def _send(self, batch: int, header: Header, sequence: int, body: tuple[Buffer, ...]) -> None:
-        header = header._replace(
-            sequence=sequence,
-            trainer=self.identity.trainer,
-            incarnation=self.identity.incarnation,
-        )
-        if not self.unacknowledged:
-            self._is_mixed = False
-        elif batch < self.unacknowledged[-1].batch:
-            self._is_mixed = True  # A frame of an earlier batch, which another server refused.
-        self.unacknowledged.append(Unacknowledged(batch, header, body))
-        is_first = len(self.unacknowledged) == 1
-        if "push" not in self._links and not is_first:
-            return  # It could not be reached just now; reach tries again, and sends all of them.
-        try:
-            self.link("push").post(header, *body)
-        except (ConnectionClosed, ReadTimeout):
-            self.drop("push")
-            self.reconnects += 1
+    def resend(self) -> None:
+        """Makes the push link anew, and sends what is not acknowledged (again).
 
-    def reach(self) -> None:
-        """Waits until all posted frames are sent. Raises PaddockError after `timeout` seconds."""
-        if self.unacknowledged and "push" not in self._links:
-            self._resend()
-
-    def _resend(self) -> None:
-        """Make the push link anew, and send again what was not acknowledged."""
+        Raises PaddockError after `timeout` seconds.
+        """
 
         def again(link: FrameConnection) -> None:
             for frame in self.unacknowledged:
@@ -287,12 +283,12 @@ class ServerConnection:
         problem: RequestError | None = None
         deadline = time.monotonic() + self.timeout
         while len(waiting) > len(moved) and (
-            moved or len(waiting) >= FRAMES_MAX or self._oldest() < oldest_batch
+            moved or len(waiting) >= FRAMES_MAX or waiting[0].batch < oldest_batch
         ):
-            link = self._links.get("push")
+            link = self.links.get("push")
             if link is None:
                 moved.clear()  # They are sent, and answered, once more.
-                self._resend()
+                self.resend()
                 continue
             sent = waiting[len(moved)].header
             try:
@@ -319,19 +315,13 @@ class ServerConnection:
         if problem is not None:
             raise problem
 
-    def _oldest(self) -> int:
-        """The oldest batch with a frame that is not acknowledged; there is one."""
-        if not self._is_mixed:
-            return self.unacknowledged[0].batch
-        return min(frame.batch for frame in self.unacknowledged)
-
     # ----------------------------------------------------------------------------------- control
 
     def exchange(self, header: Header, *body: Buffer) -> Buffer:
         """Sends a frame that may be repeated without harm; the body of its answer."""
 
         def once(link: FrameConnection) -> Buffer:
-            link.send(header, *body)
+            link.stream.send(header, *body)
             return link.receive()[1]
 
         return self.retry(self.purpose, once)
@@ -369,7 +359,7 @@ class ServerConnection:
         body = json.dumps(data).encode()
 
         def once(link: FrameConnection) -> dict[str, Any] | None:
-            link.send(header, body)
+            link.stream.send(header, body)
             if wait:
                 link.stream.set_silence(0)
             try:
@@ -398,7 +388,7 @@ def order_all(peers: Sequence[ServerConnection], op: Op, data: dict[str, Any]) -
     """Give all servers an order that may be repeated without harm, in one round trip."""
     body = json.dumps(data).encode()
     asked = [(peer, peer.purpose, peer._header(op), body, None) for peer in peers]
-    if not ask_once(asked):
+    if asked and not ask_once(asked):
         for peer in peers:
             peer.ask(op, data)
 
@@ -409,12 +399,14 @@ def ask_once(
     """Send a few small requests over links of these purposes, read all answers, into the view if
     there is one. False: something came between, so ask each anew.
     """
+    links = list[FrameConnection]()
     try:
         for peer, purpose, header, body, _ in asked:
-            peer.link(purpose).stream.send(header, body)
-        for peer, purpose, _, _, into in asked:
-            link = peer.link(purpose)
-            link.receive() if into is None else link.receive_into(into)
+            link = peer.links.get(purpose) or peer.link(purpose)
+            link.stream.send(header, body)
+            links.append(link)
+        for link, (*_, into) in zip(links, asked, strict=True):
+            link.receive(into)
         return True
     except BaseException as error:
         for peer, purpose, *_ in asked:  # What nobody has read would be taken for the next answer.

@@ -55,15 +55,18 @@ Wanted = tuple[RemoteTable, Column]
 
 @dataclass(slots=True)
 class PullRequest:
-    """A frame to send and where its answer goes: rows or elements [start, stop) of the pull."""
+    """A frame to send and where its answer goes.
+
+    start, part: of the pull's keys, or of the vector. rows: those of the part, to be filled.
+    """
 
     pull: Pull
     server: int
     start: int
-    stop: int
+    part: Column
+    rows: Column
     header: Header
     body: Buffer
-    into: memoryview
 
     @property
     def size(self) -> int:
@@ -72,55 +75,43 @@ class PullRequest:
 
 
 class Pull:
-    """A pull of rows, by distinct keys, or of a vector, into that array.
+    """A pull of rows, by distinct keys, or of a vector from `begin` on, into that array.
 
     refused: what did not come, as its shards are another server's now.
     """
 
-    def __init__(self, remote: RemoteTable, array: Column) -> None:
+    def __init__(self, remote: RemoteTable, array: Column, begin: int = 0) -> None:
         self.remote = remote
         self.array = array
         self.refused: list[tuple[PullRequest, RequestError]] = []
         # Keys and rows lie in the order of servers; that of the caller is got back by `order`.
         self.order: Keys | None = None
-        self._keys, self.rows = array, array
-        if not isinstance(remote.spec, DenseSpec):
-            self.rows = np.empty((len(array), remote.spec.dim), np.float32)
-        self.requests = self._ask(0, len(array))
-
-    def _ask(self, start: int, stop: int) -> list[PullRequest]:
-        """The requests for this part, to those who own it as far as is known."""
-        remote, spec = self.remote, self.remote.spec
+        self.rows, keys, spec = array, array, remote.spec
         if isinstance(spec, DenseSpec):
-            op, pieces = Op.PULL_DENSE, partition_vector(remote, [(start, stop)], DENSE_SHARD_MAX)
+            stop = begin + len(array)
+            op, pieces = Op.PULL_DENSE, partition_vector(remote, [(begin, stop)], DENSE_SHARD_MAX)
         else:
-            op = Op.PULL
-            keys = self._keys[start:stop]
-            order, pieces = partition_rows(
-                remote, keys, min(PULL_KEYS_MAX, BODY_MAX // (4 * spec.dim))
-            )
-            if order is not None and self.order is None:
-                self._keys, self.order = keys[order], order
-            elif order is not None and self.order is not None:
-                keys[:], self.order[start:stop] = keys[order], self.order[start:stop][order]
-                pieces = [(server, start + a, start + b) for server, a, b in pieces]
-        requests = []
-        for server, a, b in pieces:
-            header = Header(op, 0, remote.numbers[server], 0, b - a)
-            body = raw(self._keys[a:b]) if op == Op.PULL else a.to_bytes(8, "little")
-            requests.append(PullRequest(self, server, a, b, header, body, raw(self.rows[a:b])))
-        return requests
+            op, begin = Op.PULL, 0
+            self.rows = np.empty((len(array), spec.dim), np.float32)
+            most = min(PULL_KEYS_MAX, BODY_MAX // (4 * spec.dim))
+            self.order, pieces = partition_rows(remote, array, most)
+            if self.order is not None:
+                keys = array[self.order]
+        self.requests = list[PullRequest]()
+        for server, start, stop in pieces:
+            part = keys[start - begin : stop - begin]
+            header = Header(op, 0, remote.numbers[server], 0, stop - start)
+            body = raw(part) if op == Op.PULL else start.to_bytes(8, "little")
+            rows = self.rows[start - begin : stop - begin]
+            self.requests.append(PullRequest(self, server, start, part, rows, header, body))
 
-    def in_order(self) -> Rows:
-        """The rows in the caller's order, (n, dim) float32."""
+    def result(self) -> Rows:
+        """The rows in the caller's order, (n, dim) float32; or the vector."""
+        if self.order is None:
+            return self.rows
         rows = np.empty_like(self.rows)
         rows[self.order] = self.rows
         return rows
-
-    def ask_again(self) -> None:
-        """Have requests for what did not come, to the new owners."""
-        moved, self.refused = self.refused, []
-        self.requests = [new for one, _ in moved for new in self._ask(one.start, one.stop)]
 
 
 def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None, None, None]:
@@ -134,16 +125,17 @@ def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None,
     try:
         while received < len(requests):
             try:
-                if link is not peer.link("pull"):  # Whatever was asked over another one is lost.
-                    link, sent, ahead = peer.link("pull"), received, 0
+                current = peer.link("pull")
+                if link is not current:  # Whatever was asked over another one is lost.
+                    link, sent, ahead = current, received, 0
                 while sent < len(requests):
                     if ahead and ahead + requests[sent].size > AHEAD_BYTES:
                         break
-                    link.send(requests[sent].header, requests[sent].body)
+                    link.stream.send(requests[sent].header, requests[sent].body)
                     ahead += requests[sent].size
                     sent += 1
                 yield
-                link.receive_into(requests[received].into)
+                link.receive(raw(requests[received].rows))
                 deadline = time.monotonic() + peer.timeout
             except (ConnectionClosed, ReadTimeout) as error:
                 peer.lost("pull", error, deadline)
@@ -226,7 +218,8 @@ class ServerGroup:
         if late is not None:
             raise late
         for peer in self.peers:
-            peer.reach()
+            if peer.unacknowledged and "push" not in peer.links:
+                peer.resend()
 
     def wait_acked(self, behind: int) -> None:
         """Wait until at most the `behind` newest batches have unacknowledged frames, and few.
@@ -234,16 +227,19 @@ class ServerGroup:
         With 0, nothing is left unacknowledged.
         """
         problem: RequestError | None = None
-        patience = RetryBudget(self.peers[0].timeout)
-        while True:
-            resend(self, patience)
+        patience: RetryBudget | None = None
+        has_moved = True
+        while has_moved:  # What is sent again may be another server's once more.
+            has_moved = False
             for peer in self.peers:
                 try:
                     peer.wait_acked(self.batch + 1 - behind)
                 except RequestError as refusal:
                     problem = problem or refusal
-            if not any(peer.moved for peer in self.peers):
-                break  # Else what is sent again may be another server's once more.
+                has_moved = has_moved or bool(peer.moved)
+            if has_moved:
+                patience = patience or RetryBudget(self.peers[0].timeout)
+                resend(self, patience)
         if problem is not None:  # One error for a push, however many servers refuse it.
             raise problem
 
@@ -276,7 +272,8 @@ class ServerGroup:
                 pull = Pull(remote, array)
                 fresh.append(pull)
                 for one in pull.requests:
-                    asked.append((self.peers[one.server], "pull", one.header, one.body, one.into))
+                    into = raw(one.rows)
+                    asked.append((self.peers[one.server], "pull", one.header, one.body, into))
                     size += len(one.body)
             pulls.append(pull)
         if size > SMALL_BYTES or not ask_once(asked):
@@ -286,9 +283,14 @@ class ServerGroup:
             while pull.refused:
                 patience = patience or RetryBudget(self.peers[0].timeout)
                 handle_moved(self, pull.remote, [no for _, no in pull.refused], patience)
-                pull.ask_again()
-                PullBatch(self.peers, [pull]).finish()
-            found.append(pull.rows if pull.order is None else pull.in_order())
+                moved, pull.refused = pull.refused, []
+                parts = [Pull(pull.remote, one.part, one.start) for one, _ in moved]
+                PullBatch(self.peers, parts).finish()
+                for (one, _), part in zip(moved, parts, strict=True):
+                    one.rows[:] = part.result()
+                    if part.refused:  # All of it is asked for once more.
+                        pull.refused.append((one, part.refused[0][1]))
+            found.append(pull.result())
         return found
 
     def post(

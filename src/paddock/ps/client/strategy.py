@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.server_connection import order_all
+from paddock.ps.client.server_group import ServerGroup
 from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.strategies import STRATEGIES
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
-    from paddock.ps.client.server_group import ServerGroup, Wanted
+    from paddock.ps.client.partition import Column, RemoteTable, Runs
     from paddock.ps.wire.offsets import OffsetMark
 
 
@@ -34,6 +32,7 @@ class Strategy:
     flags = 0
     staleness = 0
     unfinished = 0  # pushes since the last step()
+    pull = staticmethod(ServerGroup.pull)
 
     def __init__(self, window: int, place: TrainerConfig) -> None:
         self.window = window
@@ -81,10 +80,6 @@ class Strategy:
     def leave(self, group: ServerGroup) -> None:
         """The trainer ends; everything is acknowledged."""
         group.peers[0].ask(Op.LEAVE, {})
-
-    def pull(self, group: ServerGroup, wanted: Sequence[Wanted]) -> list[Rows]:
-        """Rows (n, dim) of each table's distinct keys, or its vector, which goes into the array."""
-        return group.pull(wanted)
 
     def push(
         self,

@@ -206,11 +206,11 @@ class Follower:
     def _tell(self, link: FrameConnection, messages: list[Message]) -> None:
         for message in messages:
             if isinstance(message, Follow):
-                link.send(Header(Op.FOLLOW), to_body(message))
+                link.stream.send(Header(Op.FOLLOW), to_body(message))
             elif isinstance(message, Ack):
-                link.send(Header(Op.FOLLOW, step=message.term, sequence=message.end))
+                link.stream.send(Header(Op.FOLLOW, step=message.term, sequence=message.end))
             elif isinstance(message, FollowRefused):
-                link.send(Header(Op.FOLLOW, int(FrameFlag.ERROR), step=message.term))
+                link.stream.send(Header(Op.FOLLOW, int(FrameFlag.ERROR), step=message.term))
 
     def _begin(self, link: FrameConnection, endpoint: str) -> None:
         """Read the primary's answer to Follow, and make this log a beginning of its log."""

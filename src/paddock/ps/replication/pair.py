@@ -353,7 +353,7 @@ class Pair:
         return FrameConnection(self.witness, self.identity, "admin", WITNESS_SECONDS)
 
     def _tell(self, link: FrameConnection, request: LeaseRequest) -> bytes:
-        link.send(Header(Op.CONTROL), request_body(self.group, request))
+        link.stream.send(Header(Op.CONTROL), request_body(self.group, request))
         return bytes(link.receive()[1])
 
     def _say_stuck(self) -> None:
