@@ -17,7 +17,6 @@ from paddock.ps.endpoint import split_endpoint
 from paddock.ps.stream import ERROR, ConnectionClosed, FrameStream, connect, connect_unix, os_reason
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import (
-    Buffer,
     CorruptFrameError,
     FrameError,
     Header,
@@ -32,6 +31,7 @@ from paddock.ps.wire.handshake import (
     same,
 )
 from paddock.ps.wire.values import to_body
+from paddock.ps.xxh3 import Buffer
 
 # Answers on their way back, of frames that are posted: as many fit any socket's buffer.
 ANSWERS_MAX = 64

@@ -22,7 +22,6 @@ from paddock.errors import PaddockError
 from paddock.ps.wire.frames import (
     BODY_MAX,
     HEADER_SIZE,
-    Buffer,
     CorruptFrameError,
     FrameError,
     FrameFlag,
@@ -30,7 +29,7 @@ from paddock.ps.wire.frames import (
     decode,
     encode,
 )
-from paddock.ps.xxh3 import xxh3
+from paddock.ps.xxh3 import Buffer, xxh3
 
 ERROR = int(FrameFlag.ERROR)
 # What is read with a header at once: a small frame is one system call, not two.

@@ -21,7 +21,7 @@ try:
 except ImportError:
     HAVE_XXHASH = False
 
-Piece = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
 _Words = np.ndarray[Any, Any]
 _MASK = (1 << 64) - 1
 _SECRET = bytes.fromhex(
@@ -45,7 +45,7 @@ _LOW, _HALF, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32), np.uint64(47)
 _SCRAMBLE = np.uint64(_P32_1)
 
 
-def xxh3(*pieces: Piece, seed: int = 0) -> int:
+def xxh3(*pieces: Buffer, seed: int = 0) -> int:
     """The hash of all pieces, one after the other.
 
     >>> xxh3(b"pad", b"dock") == xxh3(b"paddock") == _hash(b"paddock", 0)
@@ -63,7 +63,7 @@ def xxh3(*pieces: Piece, seed: int = 0) -> int:
     return digest.intdigest()
 
 
-def _hash(data: Piece, seed: int) -> int:
+def _hash(data: Buffer, seed: int) -> int:
     size = memoryview(data).nbytes
     if size > 240:
         return _long(memoryview(data).cast("B"), size, seed)

@@ -16,7 +16,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.checkpoints import check_save
 from paddock.ps.storage.checkpoint import latest_name, list_checkpoints, open_checkpoint
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import BODY_MAX, Buffer, Op
+from paddock.ps.wire.frames import BODY_MAX, Op
+from paddock.ps.xxh3 import Buffer
 from ps.client.running import fleet
 from ps.client.test_checkpoints import TABLES, WORDS, declare, train
 from ps.running import Job

@@ -13,7 +13,8 @@ from paddock.ps.connection import FrameConnection
 from paddock.ps.spec import AccessorSpec, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.strategies import STRATEGIES
 from paddock.ps.stream import FrameStream
-from paddock.ps.wire.frames import Buffer, FrameFlag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
+from paddock.ps.xxh3 import Buffer
 from ps.client.running import fleet
 
 SGD = OptimizerSpec("sgd", 1.0)

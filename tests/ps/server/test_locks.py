@@ -15,8 +15,8 @@ import pytest
 
 from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
-from paddock.ps.storage.files import Piece
 from paddock.ps.storage.log import LogDevice
+from paddock.ps.xxh3 import Buffer
 from ps.client.running import Fleet, fleet
 from ps.running import eventually
 
@@ -31,7 +31,7 @@ class StuckDisk(LogDevice):
         self.may_write = threading.Event()
         self.is_asked = threading.Event()
 
-    def write(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+    def write(self, fd: int, pieces: Sequence[Buffer], offset: int) -> int:
         self.is_asked.set()
         self.may_write.wait()
         return super().write(fd, pieces, offset)

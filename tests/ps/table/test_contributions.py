@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from paddock.ps.table.contributions import (
     DenseContributions,
-    DensePiece,
+    DenseGradients,
     SparseContributions,
-    SparsePiece,
+    SparseGradients,
 )
 from paddock.ps.table.sharding import deal, shard_of, sum_by
 from ps.engines import engine
@@ -56,7 +56,7 @@ def merged_rows(
         frames += rng.sample(frames, len(frames) // 3)  # Sent twice.
         rng.shuffle(frames)
         for member, part, keys, grads, shows, clicks in frames:
-            held.add(1, member, part, SparsePiece(keys, grads, shows, clicks))
+            held.add(1, member, part, SparseGradients(keys, grads, shows, clicks))
         found = held.merge(1, rng.sample(members, len(members)), how)
         assert held.nbytes == 0
         if not found:
@@ -118,7 +118,7 @@ def test_sum_and_mean_differ_by_the_number_of_members() -> None:
     keys, grads = np.array([4]), np.full((1, 1), 6.0, np.float32)
     for how, wanted in (("sum", 6.0), ("mean", 2.0)):
         held = SparseContributions()
-        held.add(1, (0, 1), 0, SparsePiece(keys, grads))
+        held.add(1, (0, 1), 0, SparseGradients(keys, grads))
         (got,) = held.merge(1, [(0, 1), (1, 1), (2, 1)], how)
         assert got.rows.tolist() == [[wanted]]
         assert got.shows is None
@@ -128,13 +128,13 @@ def test_what_non_members_gave_is_dropped() -> None:
     """An expelled trainer's half step, and a dead process's, are in no sum."""
     one = np.ones((1, 1), np.float32)
     held = SparseContributions()
-    held.add(1, (0, 1), 0, SparsePiece(np.array([1]), one))
-    held.add(1, (1, 1), 0, SparsePiece(np.array([2]), one))
-    held.add(1, (2, 1), 0, SparsePiece(np.array([3]), one))
+    held.add(1, (0, 1), 0, SparseGradients(np.array([1]), one))
+    held.add(1, (1, 1), 0, SparseGradients(np.array([2]), one))
+    held.add(1, (2, 1), 0, SparseGradients(np.array([3]), one))
     assert held.add(
-        1, (2, 2), 1, SparsePiece(np.array([4]), one)
+        1, (2, 2), 1, SparseGradients(np.array([4]), one)
     )  # Started anew: the older one's is dropped.
-    assert not held.add(1, (2, 1), 2, SparsePiece(np.array([5]), one))
+    assert not held.add(1, (2, 1), 2, SparseGradients(np.array([5]), one))
     (got,) = held.merge(1, [(0, 1), (2, 2)], "sum")
     assert got.keys.tolist() == [1, 4]
     assert held.nbytes == 0
@@ -144,11 +144,11 @@ def test_a_step_is_merged_once_only() -> None:
     """Every trainer relays the commit; the second relay must not apply anything."""
     held = SparseContributions()
     one = np.ones((1, 1), np.float32)
-    held.add(1, (0, 1), 0, SparsePiece(np.array([1]), one))
-    held.add(2, (0, 1), 0, SparsePiece(np.array([1]), one))
+    held.add(1, (0, 1), 0, SparseGradients(np.array([1]), one))
+    held.add(2, (0, 1), 0, SparseGradients(np.array([1]), one))
     assert len(held.merge(1, [(0, 1)], "sum")) == 1
     assert held.merge(1, [(0, 1)], "sum") == []
-    assert not held.add(1, (0, 1), 1, SparsePiece(np.array([1]), one))
+    assert not held.add(1, (0, 1), 1, SparseGradients(np.array([1]), one))
     assert len(held.merge(2, [(0, 1)], "sum")) == 1
 
 
@@ -156,7 +156,7 @@ def test_held_arrays_are_copies_of_the_frame() -> None:
     """The buffer of a connection is used again for the next frame."""
     held = SparseContributions()
     keys, grads = np.array([1]), np.ones((1, 1), np.float32)
-    held.add(1, (0, 1), 0, SparsePiece(keys, grads))
+    held.add(1, (0, 1), 0, SparseGradients(keys, grads))
     keys[0], grads[0] = 9, 9
     (got,) = held.merge(1, [(0, 1)], "sum")
     assert (got.keys.tolist(), got.rows.tolist()) == ([1], [[1.0]])
@@ -169,7 +169,7 @@ def test_too_much_or_too_early_is_refused_before_logging() -> None:
     assert held.objection(9, 100, 100) is None
     no = held.objection(10, 100, 0)
     assert no is not None and no.code == "behind" and no.facts == {"step": 7}
-    held.add(8, (0, 1), 0, SparsePiece(np.array([1]), np.ones((1, 1), np.float32)))
+    held.add(8, (0, 1), 0, SparseGradients(np.array([1]), np.ones((1, 1), np.float32)))
     no = held.objection(8, 100, 111)
     assert no is not None and no.code == "memory"
 
@@ -179,9 +179,9 @@ def test_a_snapshot_keeps_what_is_held() -> None:
     sparse, dense = SparseContributions(committed=2), DenseContributions(committed=2)
     for number in (1, 0):
         keys, grads, shows, clicks = pushed(number, 9, 5)
-        sparse.add(3, (number, 1), 0, SparsePiece(keys, grads))
-        sparse.add(3, (number, 1), 1, SparsePiece(keys, grads, shows, clicks))
-        dense.add(3, (number, 1), 0, DensePiece(4 * number, grads[0]))
+        sparse.add(3, (number, 1), 0, SparseGradients(keys, grads))
+        sparse.add(3, (number, 1), 1, SparseGradients(keys, grads, shows, clicks))
+        dense.add(3, (number, 1), 0, DenseGradients(4 * number, grads[0]))
     data, arrays = sparse.to_arrays()
     again, dense_again = SparseContributions(), DenseContributions()
     again.restore(json.loads(json.dumps(data)), arrays)
@@ -221,7 +221,7 @@ def test_dense_sums_have_the_same_bits(seed: int) -> None:
             at = 0
             while at < size:
                 stop = min(size, at + rng.randint(1, 9))
-                frames.append((member, part, DensePiece(100 + at, values[at:stop])))
+                frames.append((member, part, DenseGradients(100 + at, values[at:stop])))
                 at, part = stop, part + 1
     rng.shuffle(frames)
     for frame in frames:

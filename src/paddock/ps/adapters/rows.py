@@ -14,7 +14,7 @@ from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Keys, Scheduler, TableClient
 from paddock.ps.client.coerce import as_keys
 from paddock.ps.spec import SparseSpec, TableSpec
-from paddock.ps.table.contributions import SparsePiece, added_up
+from paddock.ps.table.contributions import SparseGradients, added_up
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import unique
 
@@ -77,7 +77,7 @@ class EmbeddingTable(DeclaredTable):
     ) -> None:
         super().__init__(client, spec, lr)
         self.at_once = at_once
-        self._pieces: list[SparsePiece] = []
+        self._pieces: list[SparseGradients] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
         """The same table through the same client, with no gradients of its own yet."""
@@ -109,7 +109,7 @@ class EmbeddingTable(DeclaredTable):
 
     def receive(self, found: Lookup, grads: Floats) -> None:
         """Takes the gradient of a look-up's rows, (distinct, dim) float32."""
-        self._pieces.append(SparsePiece(found.keys, grads, found.shows, found.clicks))
+        self._pieces.append(SparseGradients(found.keys, grads, found.shows, found.clicks))
         if self.at_once:
             self.push()
 
@@ -143,5 +143,5 @@ class EmbeddingTable(DeclaredTable):
         return waiting
 
 
-def _merged(pieces: list[SparsePiece]) -> SparsePiece:
+def _merged(pieces: list[SparseGradients]) -> SparseGradients:
     return pieces[0] if len(pieces) == 1 else added_up(pieces)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.stream import raw
 from paddock.ps.table.sharding import group
-from paddock.ps.wire.frames import BODY_MAX, Buffer, FrameFlag, Header, Op
+from paddock.ps.wire.frames import BODY_MAX, FrameFlag, Header, Op
+from paddock.ps.xxh3 import Buffer
 
 if TYPE_CHECKING:
     from paddock.ps.client.server_group import Pull

@@ -21,7 +21,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.stream import ConnectionClosed, ReadTimeout
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Buffer, Header, Op
+from paddock.ps.wire.frames import Header, Op
+from paddock.ps.xxh3 import Buffer
 
 T = TypeVar("T")
 # Unacknowledged frames of one server, whatever the batches: 256 MiB at most.

@@ -38,8 +38,9 @@ from paddock.ps.connection import FrameConnection
 from paddock.ps.spec import DENSE_SHARD_MAX, DenseSpec, ScheduleSpec
 from paddock.ps.stream import ConnectionClosed, ReadTimeout, raw
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import BODY_MAX, HEADER_SIZE, Buffer, FrameFlag, Header, Op
+from paddock.ps.wire.frames import BODY_MAX, HEADER_SIZE, FrameFlag, Header, Op
 from paddock.ps.wire.offsets import OffsetMark, OffsetProgress
+from paddock.ps.xxh3 import Buffer
 
 STATISTICS, CONTRIBUTION = int(FrameFlag.STATISTICS), int(FrameFlag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part

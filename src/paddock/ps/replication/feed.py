@@ -37,7 +37,6 @@ from paddock.ps.storage.snapshot import Snapshot, newest_snapshot
 from paddock.ps.stream import ConnectionClosed, FrameStream, ReadTimeout
 from paddock.ps.wire.frames import (
     BODY_MAX,
-    Buffer,
     FrameFlag,
     Header,
     Op,
@@ -45,6 +44,7 @@ from paddock.ps.wire.frames import (
     encode,
 )
 from paddock.ps.wire.values import body_from, to_body
+from paddock.ps.xxh3 import Buffer
 
 if TYPE_CHECKING:
     from paddock.ps.replication.pair import Pair

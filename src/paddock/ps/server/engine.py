@@ -23,8 +23,9 @@ from paddock.ps.server.store import Store
 from paddock.ps.storage.log import RecordLog
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Buffer, FrameFlag, Header, Op
+from paddock.ps.wire.frames import FrameFlag, Header, Op
 from paddock.ps.wire.windows import SequenceStatus
+from paddock.ps.xxh3 import Buffer
 
 Ack = Literal["memory", "log", "disk", "replica"]
 REPEATED = int(FrameFlag.REPEATED)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.table.contributions import SparsePiece
+from paddock.ps.table.contributions import SparseGradients
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Buffer, FrameFlag, Header
+from paddock.ps.wire.frames import FrameFlag, Header
+from paddock.ps.xxh3 import Buffer
 
 if TYPE_CHECKING:
     from paddock.ps.group.messages import Output
@@ -105,7 +106,7 @@ class TableRecord(LogRecord):
 # ------------------------------------------------------------------------------------------ bodies
 
 
-def sparse_part(header: Header, body: Buffer, dim: int) -> SparsePiece:
+def sparse_part(header: Header, body: Buffer, dim: int) -> SparseGradients:
     """Keys int64[count], rows float32[count, dim], and statistics when the frame has them.
 
     Views where the body can be written to.
@@ -122,9 +123,9 @@ def sparse_part(header: Header, body: Buffer, dim: int) -> SparsePiece:
     floats = _writable(np.frombuffer(body, np.float32, offset=8 * count))
     rows = floats[: count * dim].reshape(count, dim)
     if not header.flags & STATISTICS:
-        return SparsePiece(keys, rows)
+        return SparseGradients(keys, rows)
     tail = floats[count * dim :]
-    return SparsePiece(keys, rows, tail[:count], tail[count:])
+    return SparseGradients(keys, rows, tail[:count], tail[count:])
 
 
 def dense_part(header: Header, body: Buffer) -> tuple[int, NDArray[np.float32]]:

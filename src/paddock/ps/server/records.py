@@ -26,8 +26,9 @@ from paddock.ps.server.table_records import (
 from paddock.ps.server.tables import ServerSparseTable
 from paddock.ps.shards.records import AdoptRecord, MoveRecord, PartRecord
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Buffer, Header, Op
+from paddock.ps.wire.frames import Header, Op
 from paddock.ps.wire.offsets import TrainerOffsets, offset_objection
+from paddock.ps.xxh3 import Buffer
 
 if TYPE_CHECKING:
     from paddock.ps.group.messages import Output

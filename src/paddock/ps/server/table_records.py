@@ -24,7 +24,7 @@ from paddock.ps.server.log_record import (
 from paddock.ps.server.tables import ServerDenseTable, ServerSparseTable
 from paddock.ps.shards.records import dense_shards
 from paddock.ps.spec import DenseSpec, differences, from_json
-from paddock.ps.table.contributions import DensePiece, SparsePiece
+from paddock.ps.table.contributions import DenseGradients, SparseGradients
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
@@ -92,9 +92,9 @@ class SetRecord(TableRecord):
     """SET: rows of a sparse table have these values."""
 
     numbered = True
-    _rows: tuple[ServerSparseTable, SparsePiece] | None = None
+    _rows: tuple[ServerSparseTable, SparseGradients] | None = None
 
-    def rows(self, store: Store) -> tuple[ServerSparseTable, SparsePiece]:
+    def rows(self, store: Store) -> tuple[ServerSparseTable, SparseGradients]:
         """The table and the rows of the body, which is read once. Raises RequestError."""
         if self._rows is None:
             held = store.find(self.header.table, ServerSparseTable)
@@ -177,13 +177,13 @@ class SetDenseRecord(TableRecord):
     """SET_DENSE: elements of a dense table have these values."""
 
     numbered = True
-    _elements: tuple[ServerDenseTable, DensePiece] | None = None
+    _elements: tuple[ServerDenseTable, DenseGradients] | None = None
 
-    def elements(self, store: Store) -> tuple[ServerDenseTable, DensePiece]:
+    def elements(self, store: Store) -> tuple[ServerDenseTable, DenseGradients]:
         """The table and the elements of the body, which is read once. Raises RequestError."""
         if self._elements is None:
             held = store.find(self.header.table, ServerDenseTable)
-            self._elements = held, DensePiece(*dense_part(self.header, self.body))
+            self._elements = held, DenseGradients(*dense_part(self.header, self.body))
         return self._elements
 
     def check(self, store: Store) -> None:

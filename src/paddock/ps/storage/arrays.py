@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.ps.storage.files import DamageError, Piece, hash_of, write_file
+from paddock.ps.storage.files import DamageError, hash_of, write_file
+from paddock.ps.xxh3 import Buffer
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -76,7 +77,7 @@ def bytes_of(array: Array) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
-def encode_arrays(arrays: Mapping[str, Array]) -> tuple[list[Piece], str]:
+def encode_arrays(arrays: Mapping[str, Array]) -> tuple[list[Buffer], str]:
     """The file's bytes in pieces (the arrays' own memory, not copied) and its root."""
     plain: Arrays = {}
     for name in sorted(arrays, key=lambda name: -arrays[name].itemsize):

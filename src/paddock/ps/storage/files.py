@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from paddock.errors import PaddockError
-from paddock.ps.xxh3 import xxh3
+from paddock.ps.xxh3 import Buffer, xxh3
 
-Piece = bytes | bytearray | memoryview
 # fsync(2) mostly waits: a few at once keep the disk's queue full.
 _SYNC_THREADS = 8
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -75,7 +74,7 @@ def sync_files(directory: Path) -> None:
         list(pool.map(sync_path, sorted(directory.iterdir())))
 
 
-def write_file(path: Path, pieces: Iterable[Piece], *, sync: bool) -> int:
+def write_file(path: Path, pieces: Iterable[Buffer], *, sync: bool) -> int:
     """Writes a new file of these bytes under its own name; the bytes written. Raises OSError."""
     with path.open("wb") as file:
         file.writelines(pieces)
@@ -131,7 +130,7 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-def hash_of(data: Piece) -> str:
+def hash_of(data: Buffer) -> str:
     """xxh3-64 as 16 hexadecimal digits."""
     return f"{xxh3(data):016x}"
 

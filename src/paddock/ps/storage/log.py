@@ -20,9 +20,10 @@ from pathlib import Path
 
 from paddock.errors import PaddockError
 from paddock.ps.storage import segment
-from paddock.ps.storage.files import Piece, replacing, sync_path, write_error, writing
+from paddock.ps.storage.files import replacing, sync_path, write_error, writing
 from paddock.ps.storage.segment import HEAD_SIZE, Head, LogDamage, Segment
 from paddock.ps.wire import frames
+from paddock.ps.xxh3 import Buffer
 
 SEGMENT_BYTES = 256 << 20
 RESERVE_BYTES = 16 << 20
@@ -34,7 +35,7 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, fallocate(2)
 class LogDevice:
     """The system calls that can fail for reasons of the disk. Tests give one that does."""
 
-    def write(self, fd: int, pieces: Sequence[Piece], offset: int) -> int:
+    def write(self, fd: int, pieces: Sequence[Buffer], offset: int) -> int:
         """Bytes written at offset, in one call."""
         return os.pwritev(fd, pieces, offset)
 
@@ -150,7 +151,7 @@ class RecordLog:
 
     # ----------------------------------------------------------------------------- writing
 
-    def append(self, header: frames.Header, *pieces: Piece) -> int:
+    def append(self, header: frames.Header, *pieces: Buffer) -> int:
         """Writes one record with one system call; its lsn. It survives the process from here on.
 
         Raises PaddockError when not all of it could be written: then none of it is, and the log

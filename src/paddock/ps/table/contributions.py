@@ -24,7 +24,7 @@ from paddock.ps.wire.errors import RequestError
 STEPS_AHEAD_MAX = 2
 
 
-class SparsePiece(NamedTuple):
+class SparseGradients(NamedTuple):
     """Rows by key, of one frame or of more. shows, clicks: float32[n]; both, or none is given."""
 
     keys: I64
@@ -33,7 +33,7 @@ class SparsePiece(NamedTuple):
     clicks: F32 | None = None
 
 
-class DensePiece(NamedTuple):
+class DenseGradients(NamedTuple):
     """Elements start to start + len(grads) of the table."""
 
     start: int
@@ -45,7 +45,7 @@ class DensePiece(NamedTuple):
         return self.start + len(self.grads)
 
 
-P = TypeVar("P", SparsePiece, DensePiece)
+P = TypeVar("P", SparseGradients, DenseGradients)
 
 
 def _nbytes(pieces: Iterable[P]) -> int:
@@ -165,7 +165,9 @@ class PendingGradients(Generic[P]):
 # ---------------------------------------------------------------------------------------- adding up
 
 
-def merge_sparse(trainers: list[list[SparsePiece]], how: str, members: int) -> list[SparsePiece]:
+def merge_sparse(
+    trainers: list[list[SparseGradients]], how: str, members: int
+) -> list[SparseGradients]:
     """trainers: in order, each with its pieces in order. members: what mean divides by."""
     if not trainers:
         return []
@@ -174,7 +176,7 @@ def merge_sparse(trainers: list[list[SparsePiece]], how: str, members: int) -> l
     return [merged._replace(rows=_divided(merged.rows, how, members))]
 
 
-def added_up(pieces: list[SparsePiece], *, from_zero: bool = False) -> SparsePiece:
+def added_up(pieces: list[SparseGradients], *, from_zero: bool = False) -> SparseGradients:
     """The rows with distinct keys, in the order first seen, each the sum of its rows in order."""
     keys, inverse = unique(np.concatenate([piece.keys for piece in pieces]))
     if len(pieces) == 1 and len(keys) == len(inverse) and not from_zero:
@@ -190,18 +192,20 @@ def added_up(pieces: list[SparsePiece], *, from_zero: bool = False) -> SparsePie
             if given is not None:
                 sum_by(mine, len(keys), given[:, None], out=total)
     if all(piece.shows is None for piece in pieces):
-        return SparsePiece(keys, rows)
-    return SparsePiece(keys, rows, *statistics[:, :, 0])
+        return SparseGradients(keys, rows)
+    return SparseGradients(keys, rows, *statistics[:, :, 0])
 
 
-def merge_dense(trainers: list[list[DensePiece]], how: str, members: int) -> list[DensePiece]:
+def merge_dense(
+    trainers: list[list[DenseGradients]], how: str, members: int
+) -> list[DenseGradients]:
     """Runs of elements that somebody gave, in order. Arguments as for merge_sparse."""
     merged = []
     for start, stop in _runs([p for pieces in trainers for p in pieces]):
         total = np.zeros(stop - start, np.float32)
         for pieces in trainers:
             _add_trainer(total, start, [p for p in pieces if start <= p.start < stop])
-        merged.append(DensePiece(start, _divided(total, how, members)))
+        merged.append(DenseGradients(start, _divided(total, how, members)))
     return merged
 
 
@@ -211,7 +215,7 @@ def _divided(sums: F32, how: str, members: int) -> F32:
     return sums
 
 
-def _runs(pieces: list[DensePiece]) -> list[tuple[int, int]]:
+def _runs(pieces: list[DenseGradients]) -> list[tuple[int, int]]:
     """The ranges covered, joined where they touch, in order."""
     runs: list[tuple[int, int]] = []
     for start, stop in sorted((p.start, p.stop) for p in pieces if len(p.grads)):
@@ -222,7 +226,7 @@ def _runs(pieces: list[DensePiece]) -> list[tuple[int, int]]:
     return runs
 
 
-def _add_trainer(total: F32, start: int, pieces: list[DensePiece]) -> None:
+def _add_trainer(total: F32, start: int, pieces: list[DenseGradients]) -> None:
     """total += one trainer's pieces; where these overlap, their own sum is taken first."""
     ends = sorted((p.start, p.stop) for p in pieces)
     if all(a[1] <= b[0] for a, b in pairwise(ends)):
@@ -235,18 +239,18 @@ def _add_trainer(total: F32, start: int, pieces: list[DensePiece]) -> None:
     total += own
 
 
-class SparseContributions(PendingGradients[SparsePiece]):
+class SparseContributions(PendingGradients[SparseGradients]):
     """The pending gradients of a sparse table.
 
     >>> held = SparseContributions()
-    >>> one = SparsePiece(np.array([5]), np.ones((1, 1), np.float32))
+    >>> one = SparseGradients(np.array([5]), np.ones((1, 1), np.float32))
     >>> held.add(1, (0, 7), 0, one), held.add(1, (1, 8), 0, one)
     (True, True)
     >>> [merged.rows.tolist() for merged in held.merge(1, [(0, 7), (1, 8)], "mean")]
     [[[1.0]]]
     """
 
-    _piece, _unite = SparsePiece, staticmethod(merge_sparse)
+    _piece, _unite = SparseGradients, staticmethod(merge_sparse)
 
     def keys(self) -> list[I64]:
         """The keys of all pieces that are held, (n,) int64 each."""
@@ -254,14 +258,14 @@ class SparseContributions(PendingGradients[SparsePiece]):
         return [piece.keys for parts in of_trainers for piece in parts.values()]
 
 
-class DenseContributions(PendingGradients[DensePiece]):
+class DenseContributions(PendingGradients[DenseGradients]):
     """The pending gradients of a dense table, or of the part of it that is here.
 
     >>> held = DenseContributions()
-    >>> held.add(1, (0, 7), 0, DensePiece(2, np.ones(3, np.float32)))
+    >>> held.add(1, (0, 7), 0, DenseGradients(2, np.ones(3, np.float32)))
     True
     >>> [(run.start, run.grads.tolist()) for run in held.merge(1, [(0, 7), (1, 8)], "mean")]
     [(2, [0.5, 0.5, 0.5])]
     """
 
-    _piece, _unite = DensePiece, staticmethod(merge_dense)
+    _piece, _unite = DenseGradients, staticmethod(merge_dense)

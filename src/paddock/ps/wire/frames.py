@@ -11,9 +11,8 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 from paddock.errors import PaddockError
-from paddock.ps.xxh3 import xxh3
+from paddock.ps.xxh3 import Buffer, xxh3
 
-Buffer = bytes | bytearray | memoryview
 MAGIC = 0x53505044  # "DPPS"
 VERSION = 4
 BODY_MAX = 4 << 20

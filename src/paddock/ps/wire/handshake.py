@@ -11,8 +11,8 @@ import hmac
 from dataclasses import dataclass
 from typing import TypeVar
 
-from paddock.ps.wire.frames import Buffer
 from paddock.ps.wire.values import body_from
+from paddock.ps.xxh3 import Buffer
 
 NONCE_BYTES = 16
 

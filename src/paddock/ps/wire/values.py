@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Buffer
+from paddock.ps.xxh3 import Buffer
 
 _hints: Callable[[Any], dict[str, Any]] = lru_cache(get_type_hints)
 
