@@ -8,7 +8,7 @@ takes its place: its exit code is the exit code, Ctrl-C is its own. Their worker
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import Problem, UsageError
@@ -28,34 +28,40 @@ OWN = ("site", "conf", "nodes", "form", "collective", "per_device", "devices")
 
 @dataclass(frozen=True)
 class Command:
-    """A program to run. env: variables that it gets besides those that are there."""
+    """A program to run. env: variables that it gets besides those that are there.
+
+    is_here: the process that was given the command is itself the worker. worker: the words of the
+    worker program.
+    """
 
     words: tuple[str, ...]
     env: Mapping[str, str]
+    is_here: bool
+    worker: Sequence[str] = ()
 
 
 def command(recipe: Recipe, request: RecArgs, config: str, python: str) -> Command:
     """The command of a recipe. config: the config.yaml, as a path of this machine."""
-    if trains_here(recipe, request):
-        words = worker_words(request, request.model)
-        return Command((python, "-u", "-m", WORKER, *words), _threads(recipe))
-    if recipe.engine is EngineKind.LOCAL_CLUSTER:
-        words = worker_words(request, request.model)
-        counts = _counts(recipe.cluster)
-        if recipe.cluster.max_restart is None and recipe.cluster.servers:
-            counts += _restarts(RESTARTS)
-        # The workers' lines are what the user came for; the launcher's are for `paddock launch`.
-        quiet = ("--log_level", "WARNING")
-        launch = (python, "-m", "paddock", "launch", *quiet, *counts, "-m", WORKER, *words)
-        return Command(launch, {**_threads(recipe), **STATE})
-    return Command((python, "-m", "paddock", *_submit(recipe, request, config)), {})
-
-
-def trains_here(recipe: Recipe, request: RecArgs) -> bool:
-    """True if the process that was given the command is itself the worker."""
+    engine, cluster = recipe.engine, recipe.cluster
+    is_cluster, is_alone = engine is EngineKind.CLUSTER, engine is EngineKind.SINGLE
     # A cluster without -b passes only inside of one (config/resolve.py).
-    is_inside = recipe.engine is EngineKind.CLUSTER and recipe.cluster.backend is None
-    return recipe.engine is EngineKind.SINGLE or request.role == "WORKER" or is_inside
+    is_here = is_alone or request.role == "WORKER" or (is_cluster and cluster.backend is None)
+    threads = max((run.strategy.threads for run in recipe.runs), default=1)
+    if is_cluster and not is_here:
+        words = _submit(recipe, request, config, threads)
+        return Command((python, "-m", "paddock", *words), {}, is_here)
+    # Workers beside one another share the cores: frameworks would each take them all.
+    env = {} if is_alone and threads == 1 else {"OMP_NUM_THREADS": str(threads)}
+    worker = worker_words(request, request.model)
+    if is_here:
+        return Command((python, "-u", "-m", WORKER, *worker), env, is_here, worker)
+    counts = _counts(cluster)
+    if cluster.max_restart is None and cluster.servers:
+        counts += _restarts(RESTARTS)
+    # The workers' lines are what the user came for; the launcher's are for `paddock launch`.
+    quiet = ("--log_level", "WARNING")
+    launch = (python, "-m", "paddock", "launch", *quiet, *counts, "-m", WORKER, *worker)
+    return Command(launch, {**env, **STATE}, is_here, worker)
 
 
 def worker_words(request: RecArgs, model: str) -> list[str]:
@@ -70,18 +76,6 @@ def worker_words(request: RecArgs, model: str) -> list[str]:
     return [*found, "--evaluate"] if request.evaluate else found
 
 
-def threads_of(recipe: Recipe) -> int:
-    """Threads of each worker: the most that a run asks for."""
-    return max((run.strategy.threads for run in recipe.runs), default=1)
-
-
-def _threads(recipe: Recipe) -> dict[str, str]:
-    """Workers beside one another share the cores: frameworks would each take them all."""
-    threads = threads_of(recipe)
-    is_alone = recipe.engine is EngineKind.SINGLE
-    return {} if is_alone and threads == 1 else {"OMP_NUM_THREADS": str(threads)}
-
-
 def _restarts(count: int) -> list[str]:
     """A program that ended by itself would do so again: that is not what a restart is for."""
     return ["--max_restart", str(count), *(["--restart-on", "signal"] if count else [])]
@@ -89,23 +83,20 @@ def _restarts(count: int) -> list[str]:
 
 def _counts(cluster: Cluster) -> list[str]:
     """How many of what, in the words of `paddock launch`."""
-    said = cluster.max_restart
-    return [*_processes(cluster), *([] if said is None else _restarts(said))]
-
-
-def _processes(cluster: Cluster) -> list[str]:
+    again = [] if cluster.max_restart is None else _restarts(cluster.max_restart)
     if cluster.options.get("collective") and not cluster.servers:
         devices = cluster.options.get("devices")
         found = ["--devices", str(devices)] if devices else []
-        is_open = bool(cluster.options.get("per_device"))
-        return found if is_open else [*found, "--nproc_per_node", str(cluster.workers)]
+        if not cluster.options.get("per_device"):
+            found += ["--nproc_per_node", str(cluster.workers)]
+        return [*found, *again]
     return [
         "--server_num", str(cluster.servers), "--worker_num", str(cluster.workers),
-        "--server_script", "pserver",
+        "--server_script", "pserver", *again,
     ]  # fmt: skip
 
 
-def _submit(recipe: Recipe, request: RecArgs, config: str) -> list[str]:
+def _submit(recipe: Recipe, request: RecArgs, config: str, threads: int) -> list[str]:
     """The words of `paddock submit`, which are kept with the job. Raises UsageError: a secret."""
     told = [key for key, text in request.options if is_secret(key) and "${" not in text]
     if told:
@@ -133,13 +124,13 @@ def _submit(recipe: Recipe, request: RecArgs, config: str) -> list[str]:
         found += ["-n", str(nodes)]
     if cluster.backend == "kubernetes":
         pairs = [("--image", cluster.image), ("--memory", cluster.memory),
-                 ("--cpu", cluster.cpus or str(threads_of(recipe)))]  # fmt: skip
+                 ("--cpu", cluster.cpus or str(threads))]  # fmt: skip
         # Said behind the file's name, as -b backend.yaml,cpu=300m: it is of the site, and wins.
         pairs = [pair for pair in pairs if pair[0].removeprefix("--") not in options]
         found += [word for name, value in pairs if value for word in (name, value)]
     if cluster.log_level is not None:
         found += ["--env", f"GLOG_v={cluster.log_level}"]
-    found += ["--env", f"OMP_NUM_THREADS={threads_of(recipe)}"]
+    found += ["--env", f"OMP_NUM_THREADS={threads}"]
     if cluster.max_restart and cluster.servers and not have_own_pods(cluster):
         found += [word for name, value in STATE.items() for word in ("--env", f"{name}={value}")]
     found += _counts(cluster)

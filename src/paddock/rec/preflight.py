@@ -36,10 +36,27 @@ def preflight(recipe: Recipe) -> list[str]:
     found: list[Problem] = []
     written: list[str] = []  # where a run before it may have made what a run begins with
     for run in recipe.runs:
-        found += [problem for problem in _problems(run, workers, written) if problem not in found]
+        is_online = run.task is Task.TRAIN and online_of(run.config, run.name) is not None
+        for reading in (run.reading, run.test):
+            if reading is not None and not (is_online and reading is run.reading):
+                try:
+                    _check_data(run, reading, workers)
+                except UsageError as error:
+                    found += error.problems
+        judged = run.evaluate_from if run.task is Task.EVALUATE else None
+        for word, path in (("warm_start", run.warm_start), ("infer_load_path", judged)):
+            is_made = path is None or any(path.startswith(made) for made in written)
+            if path is not None and not is_made and not os.path.isdir(path):
+                hint = f"-o {word}=DIR, a directory that a run has saved into"
+                found.append(Problem(f"{word}: no checkpoint in {path!r}", hint))
+        try:
+            if run.event_directory is not None:
+                check_events(run.event_directory)
+        except UsageError as error:
+            found += error.problems
         written += [run.saving.directory] if run.saving.directory else []
     if found:
-        raise UsageError.of(found)
+        raise UsageError.of(list(dict.fromkeys(found)))
     readings = [one for run in recipe.runs for one in (run.reading, run.test) if one is not None]
     return list(dict.fromkeys(line for reading in readings for line in odd_slots(reading)))
 
@@ -47,7 +64,7 @@ def preflight(recipe: Recipe) -> list[str]:
 def gone_with_pods(recipe: Recipe) -> list[str]:
     """That what worker 0 saves is removed with its pod."""
     cluster = recipe.cluster
-    if recipe.engine is not EngineKind.CLUSTER or cluster.backend != "kubernetes":
+    if cluster.backend != "kubernetes":
         return []
     volumes = cluster.options.get("volumes")
     texts = list(map(str, volumes)) if isinstance(volumes, list) else str(volumes or "").split(";")
@@ -105,44 +122,16 @@ def not_dynamic(run: TrainingRun, *, has_servers: bool) -> Problem | None:
     return None
 
 
-def _problems(run: TrainingRun, workers: int, written: list[str]) -> list[Problem]:
-    found: list[Problem] = []
-    is_online = run.task is Task.TRAIN and online_of(run.config, run.name) is not None
-    for reading in (run.reading, run.test):
-        if reading is not None and not (is_online and reading is run.reading):
-            found += _said(lambda one=reading: _check_data(run, one, workers))  # type: ignore[misc]
-    judged = run.evaluate_from if run.task is Task.EVALUATE else None
-    for word, path in (("warm_start", run.warm_start), ("infer_load_path", judged)):
-        if path is None or any(path.startswith(made) for made in written):
-            continue
-        if not os.path.isdir(path):
-            hint = f"-o {word}=DIR, a directory that a run has saved into"
-            found.append(Problem(f"{word}: no checkpoint in {path!r}", hint))
-    directory = run.event_directory
-    if directory is not None:
-        found += _said(lambda: check_events(directory))
-    return found
-
-
 def _check_data(run: TrainingRun, reading: Reading, workers: int) -> None:
-    if run.contract is ModelKind.DYGRAPH and all(map(_has_entries, reading.paths)):
+    if run.contract is ModelKind.DYGRAPH and all(
+        os.path.isdir(path) and any(not name.startswith(".") for name in os.listdir(path))
+        for path in reading.paths
+    ):
         return  # Some data sets want directories: of images, one for each class.
     files = find_files(reading.paths)
     # Others than bundled models may read every workers-th batch.
     if reading.assignment != "dynamic" and run.contract is ModelKind.BUNDLED:
         assign(files, workers)
-
-
-def _has_entries(path: str) -> bool:
-    return os.path.isdir(path) and any(not name.startswith(".") for name in os.listdir(path))
-
-
-def _said(check: Callable[[], object]) -> tuple[Problem, ...]:
-    try:
-        check()
-    except UsageError as error:
-        return error.problems
-    return ()
 
 
 def missing_data(runs: Sequence[TrainingRun], key_of: Callable[[str], str]) -> Iterator[Problem]:

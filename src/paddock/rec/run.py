@@ -20,8 +20,8 @@ from paddock.rec.config import dry_run
 from paddock.rec.config.args import read_args
 from paddock.rec.config.folder import ResolveContext, find_config
 from paddock.rec.config.keys import HIDDEN, is_secret
-from paddock.rec.config.resolve import resolve_args
-from paddock.rec.engines import command, trains_here, worker_words
+from paddock.rec.config.resolve import resolve
+from paddock.rec.engines import command
 from paddock.rec.preflight import preflight
 from paddock.rec.settings import EngineKind, Recipe
 
@@ -38,7 +38,7 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
     """
     request = read_args(argv)
     world = ResolveContext(os.getcwd(), os.environ)
-    recipe = resolve_args(request, world)
+    recipe = resolve(request, world)
     chosen = command(recipe, request, find_config(request.model, world), sys.executable)
     if request.dry_run:
         if check is not None and chosen.words[1:4] == ("-m", "paddock", "submit"):
@@ -54,11 +54,11 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
     for warning in (*recipe.warnings, *odd):
         sys.stderr.write(f"paddock: warning: {warning}\n")
     sys.stderr.flush()
-    if trains_here(recipe, request):
+    if chosen.is_here:
         return _train_here(recipe, chosen.env)
     env = {**chosen.env, **os.environ}
     if recipe.engine is EngineKind.LOCAL_CLUSTER:
-        env |= _hand_over(recipe, worker_words(request, request.model))
+        env |= _hand_over(recipe, chosen.worker)
     # The program takes our place: its exit code, its signals, its terminal.
     os.execve(chosen.words[0], list(chosen.words), env)
 

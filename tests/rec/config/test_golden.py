@@ -13,7 +13,7 @@ import pytest
 from paddock.rec.config.args import read_args
 from paddock.rec.config.dry_run import text
 from paddock.rec.config.folder import find_config
-from paddock.rec.config.resolve import resolve_args
+from paddock.rec.config.resolve import resolve
 from paddock.rec.engines import command
 from rec.config.conftest import DYGRAPH, Bench
 
@@ -57,7 +57,7 @@ def test_a_dry_run_shows_every_setting_and_its_source(
     (bench.root / "case/config.yaml").write_text(source)
     request = read_args(words)
     world = replace(bench.world, cwd=str(bench.root / "case"))
-    recipe = resolve_args(request, world)
+    recipe = resolve(request, world)
     chosen = command(recipe, request, find_config(request.model, world), "python")
     shown = text(recipe, shlex.join(chosen.words))
     assert "hush" not in shown

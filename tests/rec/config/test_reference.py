@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from reference_pages.rec_keys import CHINESE, ENGLISH, SECTIONS, markdown
 
-from paddock.rec.config.build import FORMATS
-from paddock.rec.config.keys import KINDS, READ
+from paddock.rec.config.keys import FORMATS, KINDS, READ
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs/guide"
 PAGES = {"migrating-from-paddlerec.md": ENGLISH, "migrating-from-paddlerec.zh.md": CHINESE}

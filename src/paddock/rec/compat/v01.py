@@ -5,8 +5,17 @@ Source: PaddleRec 718fb3af, and its first example files. The hyper-parameters ar
 
 from __future__ import annotations
 
-from paddock.rec.config.build import Draft, default
-from paddock.rec.config.keys import Key, KeyReader, Settings, ignored, mapped, refused, with_ours
+from paddock.rec.config.keys import (
+    Draft,
+    Key,
+    KeyReader,
+    Settings,
+    default,
+    ignored,
+    mapped,
+    refused,
+    with_ours,
+)
 
 NAMES = "the export has all of the model's inputs and outputs"
 # fmt: off

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.rec.config.build import EVERY, Draft, default
 from paddock.rec.config.document import Path
 from paddock.rec.config.keys import (
+    EVERY,
+    Draft,
     Given,
     Key,
     KeyReader,
     Settings,
+    default,
     ignored,
     mapped,
     nearest,

@@ -7,7 +7,6 @@ v2        the tables of 2.x, and the runs they describe; rec/compat has those be
 forms     the generations of config.yaml; keys that nothing reads
 backend   backend.yaml -> Cluster; the engine and the counts
 folder    where -m, {workspace} and paddlerec:: lead; the kind of a model's folder
-build     values by field -> TrainingRun
 resolve   all of it: arguments -> Recipe
 dry_run   a Recipe for people, with where each setting comes from
 """

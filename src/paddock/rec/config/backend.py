@@ -12,9 +12,17 @@ from typing import Any
 
 from paddock.errors import Problem
 from paddock.rec.config.args import RecArgs
-from paddock.rec.config.build import Draft
 from paddock.rec.config.document import OPTION
-from paddock.rec.config.keys import Given, Key, KeyReader, Settings, mapped, nearest, refused
+from paddock.rec.config.keys import (
+    Draft,
+    Given,
+    Key,
+    KeyReader,
+    Settings,
+    mapped,
+    nearest,
+    refused,
+)
 from paddock.rec.settings import Cluster, EngineKind
 
 BACKENDS = {
@@ -124,12 +132,19 @@ COUNTS = ("cluster.servers", "cluster.workers")
 
 
 def choose_engine(
-    drafts: Sequence[Draft], cluster: Settings, name: str, problems: list[Problem]
+    drafts: Sequence[Draft],
+    cluster: Settings,
+    name: str,
+    request: RecArgs,
+    problems: list[Problem],
+    warnings: list[str],
+    *,
+    submits: bool,
 ) -> tuple[EngineKind, str]:
     """The engine of all runs, and the file and line that say so. name: of config.yaml.
 
     It is the largest that a run names: 1.8.5 has an engine for each. Without any, -b submits, and
-    counts start servers here.
+    counts start servers here. A cluster needs -b, and others do not use it.
     """
     named = [d.settings["engine"] for d in drafts if "engine" in d.settings]
     if named:
@@ -147,6 +162,17 @@ def choose_engine(
     if engine is EngineKind.LOCAL_CLUSTER and is_large:
         what = f"{source}: more than {MAX_LOCAL} workers on one machine"
         problems.append(Problem(what, "engine: cluster runs them on many"))
+    word = "--replace" if request.replace else "--name" if request.name else ""
+    if engine is EngineKind.CLUSTER:
+        if submits and not request.backend:
+            hint = "add -b backend.yaml, or -b SITE; -o engine=local_cluster runs it here"
+            problems.append(Problem(f"{source}: engine cluster needs a backend.yaml", hint))
+    elif word:
+        what = f"{word}: for a job that is submitted, and the engine is {engine.value} ({source})"
+        problems.append(Problem(what, "leave it out; or -o engine=cluster, with -b"))
+    elif cluster:
+        what = f"{source}: the engine is {engine.value}, so -b {request.backend} is not used"
+        warnings.append(f"{what}; -o engine=cluster submits the job")
     return engine, source
 
 
@@ -159,42 +185,22 @@ def is_collective(draft: Draft) -> bool:
     return said.get("fleet") == "collective" or (is_many and not draft.is_evaluation)
 
 
-def check_backend(
-    engine: EngineKind, source: str, request: RecArgs, *, has_cluster: bool, submits: bool
-) -> Problem | str | None:
-    """A cluster needs -b, and others do not use it: a problem or a warning."""
-    named = "--replace" if request.replace else "--name" if request.name else ""
-    if engine is EngineKind.CLUSTER:
-        hint = "add -b backend.yaml, or -b SITE; -o engine=local_cluster runs it here"
-        lacks = submits and not request.backend
-        return Problem(f"{source}: engine cluster needs a backend.yaml", hint) if lacks else None
-    if named:
-        what = f"{named}: for a job that is submitted, and the engine is {engine.value} ({source})"
-        return Problem(what, "leave it out; or -o engine=cluster, with -b")
-    if has_cluster:
-        what = f"{source}: the engine is {engine.value}, so -b {request.backend} is not used"
-        return f"{what}; -o engine=cluster submits the job"
-    return None
+def choose_cluster(
+    drafts: Sequence[Draft], cluster: Settings, engine: EngineKind
+) -> tuple[Cluster, Settings]:
+    """The counts, and what processes without servers run on; and the settings that say so.
 
-
-def merge_counts(drafts: Sequence[Draft], cluster: Settings, engine: EngineKind) -> Settings:
-    """The settings of the cluster: by -o, then by backend.yaml, then by config.yaml.
-
-    On this machine config.yaml goes before backend.yaml.
+    By -o, then by backend.yaml, then by config.yaml. On this machine config.yaml goes before
+    backend.yaml.
     """
-    found: Settings = {}
+    counts: Settings = {}
     for draft in drafts:
-        found |= {k: g for k, g in draft.settings.items() if k.startswith("cluster.")}
+        counts |= {k: g for k, g in draft.settings.items() if k.startswith("cluster.")}
     for name, given in cluster.items():
-        own = found.get(name)
+        own = counts.get(name)
         is_said = own is not None and own.source.startswith(OPTION)
         if not is_said and (engine is EngineKind.CLUSTER or own is None):
-            found[name] = given
-    return found
-
-
-def choose_cluster(drafts: Sequence[Draft], counts: Settings) -> Cluster:
-    """The counts, and what processes without servers run on."""
+            counts[name] = given
     values: dict[str, Any] = {
         name.removeprefix("cluster."): given.value for name, given in counts.items()
     }
@@ -208,4 +214,4 @@ def choose_cluster(drafts: Sequence[Draft], counts: Settings) -> Cluster:
             options["devices"] = ",".join(devices[-1])
         elif "workers" not in values:
             options["per_device"] = True
-    return Cluster(**values, options=options)
+    return Cluster(**values, options=options), counts

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 from paddock.errors import Problem, UsageError, extra_hint
-
-try:
-    import yaml
-except ImportError:  # told by parse(): every host of a job needs it
-    yaml = None  # type: ignore[assignment]
 
 Path = tuple[str, ...]
 MAX_NODES = 100_000  # of a file; references to anchors count each time
 MAX_BYTES = 16 << 20
 # YAML 1.1 takes 5e-6 for a text, since it has no point; everybody means the number.
 FLOAT = re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$")
+try:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """YAML's safe loader, with numbers as people write them."""
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
+except ImportError:  # told by parse(): every host of a job needs it
+    yaml = None  # type: ignore[assignment]
 NAMED = ("runner", "dataset", "phase")  # lists of 1.8.5 whose entries have names
 OPTION = "-o"
 
@@ -49,19 +53,20 @@ class Document:
             path = path[:-1]
         return self.where.get(path, self.name)
 
-    def leaves(self) -> Iterator[Path]:
-        """Paths of all values that are no tables, in the file's order."""
-
-        def below(value: Any, path: Path) -> Iterator[Path]:
+    @cached_property
+    def leaves(self) -> list[Path]:
+        """Paths of all values that are no tables, in the file's order; set_value() forgets them."""
+        found: list[Path] = []
+        rest: list[tuple[Path, Any]] = [((), self.tree)]
+        while rest:
+            path, value = rest.pop()
             if isinstance(value, list) and any(isinstance(each, dict) for each in value):
-                value = {str(index): each for index, each in enumerate(value)}
+                value = dict(enumerate(value))
             if isinstance(value, dict):
-                for name, each in value.items():
-                    yield from below(each, (*path, str(name)))
+                rest += [((*path, str(name)), each) for name, each in reversed(value.items())]
             else:
-                yield path
-
-        return below(self.tree, ())
+                found.append(path)
+        return found
 
 
 def parse(text: str, name: str) -> Document:
@@ -76,12 +81,40 @@ def parse(text: str, name: str) -> Document:
         raise UsageError(f"{name} is larger than {MAX_BYTES} bytes")
     if yaml is None:
         raise UsageError(f"reading {name} needs PyYAML", hint=extra_hint("rec"))
+    known, count = document.where, 0
+
+    def value(node: yaml.Node, path: Path) -> Any:
+        nonlocal count
+        count += 1
+        if count > MAX_NODES:
+            raise UsageError(f"{name} has more than {MAX_NODES} values")
+        if isinstance(node, yaml.SequenceNode):
+            inner = [(str(index), each, each) for index, each in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            loader.flatten_mapping(node)
+            inner = [
+                (str(key.value) if isinstance(key, yaml.ScalarNode) else "?", key, each)
+                for key, each in node.value
+            ]
+        else:
+            return loader.construct_object(node, deep=True)
+        found = []
+        for word, begin, each in inner:
+            below, where = (*path, word), f"{name}:{begin.start_mark.line + 1}"
+            if below in known:
+                what = f"{where}: {'.'.join(below)} stands twice (see {known[below]})"
+                document.problems.append(Problem(what, "leave one out"))
+            known[below] = where
+            found.append((word, value(each, below)))
+        is_list = isinstance(node, yaml.SequenceNode)
+        return [each for _, each in found] if is_list else dict(found)
+
     try:
-        loader = _loader()(text)
+        loader = Loader(text)
         node = loader.get_single_node()
         if not isinstance(node, yaml.MappingNode):
             raise UsageError(f"{name}: no keys are in it", hint="docs/guide/rec.md shows a config")
-        document.tree = _tree(loader, node, document)
+        document.tree = value(node, ())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}" if mark else ""
@@ -93,46 +126,6 @@ def parse(text: str, name: str) -> Document:
     return document
 
 
-@cache
-def _loader() -> type[yaml.SafeLoader]:
-    """YAML's safe loader, with numbers as people write them."""
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789"))
-    return Loader
-
-
-def _tree(loader: yaml.SafeLoader, root: yaml.Node, document: Document) -> Any:
-    """The values of YAML's nodes; the document learns where they stand, and which stand twice."""
-    known, count = document.where, 0
-
-    def value(node: yaml.Node, path: Path) -> Any:
-        nonlocal count
-        count += 1
-        if count > MAX_NODES:
-            raise UsageError(f"{document.name} has more than {MAX_NODES} values")
-        if isinstance(node, yaml.SequenceNode):
-            return [item(each, each, (*path, str(i))) for i, each in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            return loader.construct_object(node, deep=True)
-        loader.flatten_mapping(node)
-        names = [str(k.value) if isinstance(k, yaml.ScalarNode) else "?" for k, _ in node.value]
-        pairs = zip(names, node.value, strict=True)
-        return {name: item(key, inner, (*path, name)) for name, (key, inner) in pairs}
-
-    def item(begin: yaml.Node, node: yaml.Node, path: Path) -> Any:
-        where = f"{document.name}:{begin.start_mark.line + 1}"
-        if path in known:
-            what = f"{where}: {'.'.join(path)} stands twice (see {known[path]})"
-            document.problems.append(Problem(what, "leave one out"))
-        known[path] = where
-        return value(node, path)
-
-    return value(root, ())
-
-
 def read_value(text: str) -> Any:
     """A value as YAML has it; what is no YAML is a text.
 
@@ -140,7 +133,7 @@ def read_value(text: str) -> Any:
     (0.5, 0.0001, [1, 2], 'a: b: c')
     """
     try:
-        return yaml.load(text, _loader())  # it is a SafeLoader
+        return yaml.load(text, Loader)  # it is a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError):
         return text
 
@@ -156,6 +149,7 @@ def set_value(document: Document, key: str, value: Any) -> None:
     first, *rest = key.split(".")
     section = document.tree.get(first)
     places: list[tuple[Path, dict[str, Any]]] = [((), document.tree)]
+    document.__dict__.pop("leaves", None)
     if first in NAMED and isinstance(section, list) and rest:
         entries = {str(i): each for i, each in enumerate(section) if isinstance(each, dict)}
         places = [((first, i), each) for i, each in entries.items()]

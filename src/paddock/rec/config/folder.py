@@ -53,12 +53,6 @@ INSTEAD = {
 GIVEN = ("fluid.core.VarDesc.VarType.", "fluid.layers.gather")
 
 
-def has_model(directory: str) -> bool:
-    """The folder has a model of its own, of any kind."""
-    names = (DYGRAPH, "model.py", "static_model.py")
-    return any(os.path.isfile(os.path.join(directory, name)) for name in names)
-
-
 def inspect_folder(
     directory: str, file: str | None, world: ResolveContext, where: str, problems: list[Problem]
 ) -> ModelFolder | None:

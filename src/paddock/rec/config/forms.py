@@ -12,9 +12,14 @@ from typing import Any, Protocol
 from paddock.errors import Problem
 from paddock.rec.compat import v01, v18
 from paddock.rec.config import v2
-from paddock.rec.config.build import Draft
 from paddock.rec.config.document import OPTION, Path
-from paddock.rec.config.keys import OURS, Key, KeyReader, nearest
+from paddock.rec.config.keys import (
+    OURS,
+    Draft,
+    Key,
+    KeyReader,
+    nearest,
+)
 
 DATA = "write -o train_data_dir=..., or test_data_dir=..."
 LEAVE = "leave it out"
@@ -43,18 +48,11 @@ class Form:
     workspaces: tuple[Path, ...]
 
     @cached_property
-    def known(self) -> frozenset[str]:
-        """The full names of the form's keys."""
-        return frozenset(
-            ".".join((*section, key.name.removesuffix(".*")))
-            for section, table in self.tables
-            for key in table
-        )
-
-    @cached_property
-    def added(self) -> frozenset[str]:
-        """The full names of our own keys."""
-        return frozenset(f"{self.ours}.{key.name}" for key in OURS)
+    def names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The full names of the form's keys, and of our own."""
+        keys = ((section, key) for section, table in self.tables for key in table)
+        known = (".".join((*section, key.name.removesuffix(".*"))) for section, key in keys)
+        return frozenset(known), frozenset(f"{self.ours}.{key.name}" for key in OURS)
 
     def key_of(self, field: str) -> str:
         """The key that a field is read from: what to write.
@@ -77,7 +75,7 @@ class Form:
         """
         whole = f"{self.ours}.{name}"
         field = next((key.field for key in OURS if key.name == name), "")
-        if field and whole not in self.known:
+        if field and whole not in self.names[0]:
             for wanted in (field, field.replace(".reader", ".module")):
                 if (found := self.key_of(wanted)) != wanted:
                     return found
@@ -90,10 +88,11 @@ class Form:
         any.
         """
         document, unread = reader.document, reader.unused()
+        known, added = self.names
         words = set(re.findall(r"\w+", source))
-        read = (path for path in document.leaves() if path not in unread)
+        read = (path for path in document.leaves if path not in unread)
         # What is common to all names of a section makes no two of them alike.
-        by_end = {name.rpartition(".")[2]: name for name in sorted(self.known | self.added)}
+        by_end = {name.rpartition(".")[2]: name for name in sorted(known | added)}
         by_end |= {path[-1]: ".".join(path) for path in read}
         for path in unread:
             dotted = ".".join(part for part in path if not part.isdecimal())
@@ -102,16 +101,16 @@ class Form:
                 continue
             where = document.source(path)
             is_option = where.startswith(OPTION)
-            own = self.own_key(path[-1]) if dotted in self.added else dotted
+            own = self.own_key(path[-1]) if dotted in added else dotted
             alike = get_close_matches(path[-1], by_end, n=1)
             wanted = by_end[alike[0]] if alike else ""
-            if wanted in self.added:  # which stand in no section of the file
+            if wanted in added:  # which stand in no section of the file
                 wanted = alike[0] if is_option else self.own_key(alike[0])
             is_data = is_option and "data" in path[-1].lower()
             hint = f"did you mean '{wanted}'?" if wanted else DATA if is_data else LEAVE
             hint = f"write {own}" if own != dotted else hint
             yield Problem(f"{where}: nothing reads {dotted}", hint), is_data
-        for path in document.leaves() if words else ():
+        for path in document.leaves if words else ():
             inner = path[len(self.hyper) :]
             if path[: len(self.hyper)] != self.hyper or not inner or inner[0] in OPTIMIZER:
                 continue

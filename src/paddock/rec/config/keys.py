@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
 from paddock.errors import Problem
@@ -61,6 +61,23 @@ class Given:
 
 
 Settings = dict[str, Given]
+DEFAULT = "default"  # the source of a value that nobody gave
+EVERY = 1 << 30  # checkpoints to keep: all
+FORMATS = ("slots", "criteo", "csv", "parquet", "words", "images")
+
+
+@dataclass
+class Draft:
+    """A run before it is one: what the file says, by field."""
+
+    name: str
+    settings: Settings
+    is_evaluation: bool
+
+
+def default(settings: Settings, name: str, value: Any) -> None:
+    """A form's default is set, unless the file or that of the bundled model has a value."""
+    settings.setdefault(name, Given(value, DEFAULT))
 
 
 class BadValue(Exception):
@@ -102,8 +119,8 @@ class KeyReader:
 
     def unused(self) -> list[Path]:
         """Keys that nothing read, in the file's order."""
-        leaves = self.document.leaves()
-        return [p for p in leaves if self.used.isdisjoint(p[: n + 1] for n in range(len(p)))]
+        leaves, used = self.document.leaves, self.used
+        return [p for p in leaves if used.isdisjoint(p[: n + 1] for n in range(len(p)))]
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
@@ -128,7 +145,7 @@ def _bool(value: Any) -> bool:
     return word in ("true", "1", "yes", "on")
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, *, is_whole: bool = False, least: int | None = None) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadValue("not a number", "write a number")
     try:
@@ -137,24 +154,13 @@ def _number(value: Any) -> float:
         raise BadValue("not a number", "write a number") from error
     if not abs(found) <= MAX_COUNT:  # NaN, too
         raise BadValue("not a number one can count with", f"at most {MAX_COUNT}")
-    return found
-
-
-def _whole(value: Any) -> int:
-    found = _number(value)
+    if not is_whole:
+        return found
     if found != int(found):
         raise BadValue("not a whole number", "write a whole number")
+    if least is not None and found < least:
+        raise BadValue(f"less than {least}", f"write a whole number from {least} on")
     return int(found)
-
-
-def _count(least: int) -> Callable[[Any], int]:
-    def read(value: Any) -> int:
-        found = _whole(value)
-        if found < least:
-            raise BadValue(f"less than {least}", f"write a whole number from {least} on")
-        return found
-
-    return read
 
 
 def _text(value: Any) -> str | None:
@@ -174,7 +180,7 @@ def _words(value: Any) -> tuple[str, ...]:
 def _dense(value: Any) -> dict[str, int]:
     """`name:dim name:dim,dim`: dimensions are multiplied."""
     if isinstance(value, dict):
-        return {str(name): _count(1)(width) for name, width in value.items()}
+        return {str(name): _count(width) for name, width in value.items()}
     items = value if isinstance(value, list) else str(value).split()
     found = {}
     for item in items:
@@ -188,20 +194,16 @@ def _dense(value: Any) -> dict[str, int]:
     return found
 
 
-def _choice(words: str, others: Mapping[str, str | BadValue] = MappingProxyType({})) -> Kind:
+def _choice(words: str, others: Mapping[str, str | BadValue], value: Any) -> str:
     """A word of these. others: words that mean another one, or that are refused."""
-    known = {**{word: word for word in words.split()}, **others}
-
-    def read(value: Any) -> str:
-        found = known.get(str(value).strip().lower())
-        if found is None:
-            can = [word for word, meant in known.items() if isinstance(meant, str)]
-            raise BadValue("there is no such word", nearest(str(value).strip().lower(), can))
-        if isinstance(found, BadValue):
-            raise found
-        return found
-
-    return read
+    said = str(value).strip().lower()
+    found = others.get(said, said)
+    if isinstance(found, BadValue):
+        raise found
+    if found not in words.split():
+        can = [*words.split(), *(word for word in others if isinstance(others[word], str))]
+        raise BadValue("there is no such word", nearest(said, can))
+    return found
 
 
 _TREES = BadValue("tree-based deep match is not supported", "write single or cluster")
@@ -213,25 +215,26 @@ STRATEGIES = {
         "write async: embeddings are on the servers, dense layers use use_gpu",
     ),
 }
+_whole, _count = (partial(_number, is_whole=True, least=least) for least in (None, 1))
 KINDS: dict[str, Kind] = {
     "any": lambda value: value,
     "true or false": _bool,
     "whole number": _whole,
-    "count": _count(1),
-    "count or 0": _count(0),
+    "count": _count,
+    "count or 0": partial(_number, is_whole=True, least=0),
     "interval": lambda value: max(_whole(value), 0) or None,  # -1 and 0 are off
     "minutes": lambda value: max(_number(value), 0.0) or None,
     "text": _text,
     "path": _text,
     "names": _words,
     "name:width": _dense,
-    "engine": _choice("single local_cluster cluster", ENGINES),
-    "strategy": _choice("sync async half_async geo", STRATEGIES),
-    "device": _choice("cpu gpu xpu npu"),
-    "assignment": _choice("blocks modulo size dynamic"),
-    "framework": _choice("paddle torch"),
-    "missing": _choice("fail init zero"),
-    "fleet_mode": _choice("ps pslib collective", {"pslib": "ps"}),
+    "engine": partial(_choice, "single local_cluster cluster", ENGINES),
+    "strategy": partial(_choice, "sync async half_async geo", STRATEGIES),
+    "device": partial(_choice, "cpu gpu xpu npu", {}),
+    "assignment": partial(_choice, "blocks modulo size dynamic", {}),
+    "framework": partial(_choice, "paddle torch", {}),
+    "missing": partial(_choice, "fail init zero", {}),
+    "fleet_mode": partial(_choice, "ps pslib collective", {"pslib": "ps"}),
 }
 
 HIDDEN = "******"

@@ -9,53 +9,56 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 from paddock.data.chunks import GENERATED
 from paddock.data.files import is_elsewhere
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.args import RecArgs, read_args
-from paddock.rec.config.backend import (
-    check_backend,
-    choose_cluster,
-    choose_engine,
-    merge_counts,
-    read_backend,
-)
-from paddock.rec.config.build import DEFAULT, FORMATS, Draft, build, missing
+from paddock.rec.config.backend import choose_cluster, choose_engine, read_backend
 from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
 from paddock.rec.config.folder import (
+    DYGRAPH,
     INSIDE,
     ResolveContext,
     find_config,
     find_workspace,
-    has_model,
     inspect_folder,
     read_text,
 )
 from paddock.rec.config.forms import form_of
-from paddock.rec.config.keys import Given, KeyReader, Settings, nearest
+from paddock.rec.config.keys import DEFAULT, FORMATS, Draft, Given, KeyReader, Settings, nearest
 from paddock.rec.preflight import gone_with_pods, missing_data
-from paddock.rec.settings import EngineKind, ModelKind, Reading, Recipe, Task, TrainingRun
+from paddock.rec.settings import (
+    EngineKind,
+    ModelFolder,
+    ModelKind,
+    Reading,
+    Recipe,
+    Saving,
+    StrategySpec,
+    Task,
+    TrainingRun,
+)
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WORKSPACE = "{workspace}"
 NO_FORM = "write runner: and hyper_parameters:, or see docs/guide/migrating-from-paddlerec.md"
 OLD_FILE_SYSTEMS = ("afs:", "hdfs:/user")
 OLD_HYPER = "train.model.hyper_parameters."
+LAST_EPOCH = 1 << 31
 TOP_WORDS = ("workspace", "mode", "debug", "hyper_parameters")
 
 
-def resolve(argv: Sequence[str], world: ResolveContext | None = None) -> Recipe:
-    """argv: -m CONFIG [-b BACKEND] [-o key=value]...; raises UsageError with all problems."""
-    return resolve_args(read_args(argv), world or ResolveContext(os.getcwd(), os.environ))
+def resolve(request: RecArgs | Sequence[str], world: ResolveContext | None = None) -> Recipe:
+    """The recipe of a request, or of its words: -m CONFIG [-b BACKEND] [-o key=value]...
 
-
-def resolve_args(request: RecArgs, world: ResolveContext) -> Recipe:
-    """The same, of words that are read already."""
-    return _Resolver(request, world).recipe()
+    Raises UsageError with all problems.
+    """
+    request = request if isinstance(request, RecArgs) else read_args(request)
+    return _Resolver(request, world or ResolveContext(os.getcwd(), os.environ)).recipe()
 
 
 class _Resolver:
@@ -88,21 +91,18 @@ class _Resolver:
             set_value(document, self._full(key), read_value(text))
         self._find_workspace()
         drafts = self.form.read(reader, is_evaluation=self.request.evaluate)
-        cluster = self._backend()
+        is_given = self.request.backend and self.request.role != "WORKER"
+        cluster = self._backend() if is_given else {}
         for draft in drafts:
             # A bundled model's settings go before the defaults of the file's form.
             said = {name: g for name, g in draft.settings.items() if g.source != DEFAULT}
             draft.settings = {**draft.settings, **self.base, **said}
-        engine, source = choose_engine(drafts, cluster, document.name, self.problems)
         env = self.world.env  # PaddleCloud's jobs say by a variable only that we are inside of one
         is_inside = "PADDLE_TRAINER_ID" in env or env.get("PADDLE_PADDLEREC_ROLE") == "WORKER"
-        submits = self.request.role == "MASTER" and not is_inside
-        odd = check_backend(
-            engine, source, self.request, has_cluster=bool(cluster), submits=submits
-        )
-        self.problems += [odd] if isinstance(odd, Problem) else []
-        self.warnings += [odd] if isinstance(odd, str) else []
-        counts = merge_counts(drafts, cluster, engine)
+        engine, source = choose_engine(
+            drafts, cluster, document.name, self.request, self.problems, self.warnings,
+            submits=self.request.role == "MASTER" and not is_inside,
+        )  # fmt: skip
         config = self._flat()
         runs = [run for draft in drafts if (run := self._run(draft, config)) is not None]
         if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
@@ -118,12 +118,14 @@ class _Resolver:
         sources |= {
             f"{d.name}.{n}": given.source for d in drafts for n, given in d.settings.items()
         }
+        shape, counts = choose_cluster(drafts, cluster, engine)
         sources |= {name: given.source for name, given in counts.items()}
-        sources |= {f"config.{'.'.join(p)}": document.source(p) for p in document.leaves()}
-        shape = choose_cluster(drafts, counts)
+        sources |= {f"config.{'.'.join(p)}": document.source(p) for p in document.leaves}
         recipe = Recipe(engine, tuple(runs), shape, self.workspace, sources)
         warnings = dict.fromkeys([*self.warnings, *reader.warnings])
-        return replace(recipe, warnings=(*warnings, *gone_with_pods(recipe)))
+        if engine is EngineKind.CLUSTER:
+            warnings |= dict.fromkeys(gone_with_pods(recipe))
+        return replace(recipe, warnings=tuple(warnings))
 
     # ---------------------------------------------------------------------- the file as a whole
 
@@ -135,8 +137,8 @@ class _Resolver:
         if "." in key or key in TOP_WORDS or key in self.document.tree:
             return key
         own = self.form.own_key(key)
-        leaves = [path for path in self.document.leaves() if path[-1] == key]
-        is_known = own in self.form.known | self.form.added
+        leaves = [path for path in self.document.leaves if path[-1] == key]
+        is_known = any(own in names for names in self.form.names)
         if is_known or len(leaves) != 1 or "hyper_parameters" not in leaves[0]:
             return own
         return ".".join(leaves[0])
@@ -157,7 +159,9 @@ class _Resolver:
         elif text is not None:
             self.problems.append(Problem(f"{source}: workspace is no text", "write a directory"))
         is_bundled = self.world.is_bundled(self.workspace)
-        if self.form.name != "v2" or (is_bundled and not has_model(self.directory)):
+        models = (DYGRAPH, "model.py", "static_model.py")
+        has_model = any(os.path.isfile(os.path.join(self.directory, name)) for name in models)
+        if self.form.name != "v2" or (is_bundled and not has_model):
             self.home = self.workspace
         if is_bundled and self.directory != self.home == self.workspace:
             self._take_base()
@@ -224,8 +228,6 @@ class _Resolver:
     def _backend(self) -> Settings:
         """The settings of -b: of a file, or of a site with its options."""
         text = self.request.backend
-        if not text or self.request.role == "WORKER":
-            return {}
         name, _, extra = text.partition(",")
         if not name.endswith((".yaml", ".yml")):
             site = {"cluster.backend": name, "cluster.options": {"site": text}}
@@ -250,7 +252,8 @@ class _Resolver:
 
     def _run(self, draft: Draft, config: dict[str, Any]) -> TrainingRun | None:
         said, name = draft.settings, self.document.name
-        self._drop_missing(said)
+        if self.base:
+            self._drop_missing(said)
         self._drop_test(said)
         model = said.get("model", Given(None, name))
         file = None if model.value is None else self.world.path(model.value)
@@ -263,20 +266,51 @@ class _Resolver:
                 self.problems.append(problem)
             else:
                 self.warnings.append(f"{problem.message}; {problem.hint}")
-        if (lacks := missing(draft)) is not None:
-            what = f"{name}: {self.form.key_of(lacks[0])} of run '{draft.name}' is missing"
-            if lacks[0].endswith(".batch_size") and folder.contract is ModelKind.DYGRAPH:
+        values = {field: given.value for field, given in said.items() if given.value is not None}
+        side = "test" if draft.is_evaluation else "reading"
+        lacks, hint = f"{side}.batch_size", "say how many examples make a batch"
+        if f"{side}.data" not in values:
+            lacks, hint = f"{side}.data", "name the directory, file or URL of the data"
+        elif values.get(lacks) or values.get("reading.batch_size"):
+            lacks = ""
+        if lacks:
+            what = f"{name}: {self.form.key_of(lacks)} of run '{draft.name}' is missing"
+            if lacks.endswith(".batch_size") and folder.contract is ModelKind.DYGRAPH:
                 self.warnings.append(f"{what}: an item of RecDataset is a batch")
             else:
-                self.problems.append(Problem(what, lacks[1]))
-        hyper = _nested(config)
-        rule = hyper.get("optimizer")
-        is_bundled = folder.contract is ModelKind.BUNDLED
+                self.problems.append(Problem(what, hint))
+        hyper: dict[str, Any] = {}
+        for key in [key for key in config if key.startswith("hyper_parameters.")]:
+            _, *path, last = key.split(".")
+            inner = hyper
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[last] = config[key]
+        is_bundled, rule = folder.contract is ModelKind.BUNDLED, hyper.get("optimizer")
         if is_bundled and isinstance(rule, dict) and "learning_rate" in rule:
             hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
-        run = build(draft, folder, self._locate, config=config, hyper=hyper)
-        reading, test = (self._with_reader(run, side, said) for side in ("reading", "test"))
-        return replace(run, reading=reading, test=test)
+        reading, test = (self._reading(draft, values, at, folder) for at in ("reading", "test"))
+        own: dict[str, Any] = {}
+        if draft.is_evaluation:
+            if {"evaluate_first", "evaluate_last"} & set(values):
+                last_epoch = values.get("evaluate_last", LAST_EPOCH)
+                own["evaluate_epochs"] = (values.get("evaluate_first", 0), last_epoch)
+            if "saving.directory" in values:
+                values.setdefault("evaluate_from", values["saving.directory"])
+        own |= {
+            "name": draft.name,
+            "task": Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
+            "contract": folder.contract,
+            "model_directory": folder.directory,
+            "model_file": folder.file,
+            "config": config,
+            "hyper": hyper,
+            "reading": reading,
+            "test": test,
+            "strategy": StrategySpec(**_below(values, "strategy.", StrategySpec)),
+            "saving": Saving(**_below(values, "saving.", Saving)),
+        }
+        return TrainingRun(**{**_below(values, "", TrainingRun), **own})
 
     def _drop_missing(self, said: Settings) -> None:
         """Files that the bundled model of that workspace does not have are its own ones."""
@@ -313,43 +347,62 @@ class _Resolver:
     def _drop_test(self, said: Settings) -> None:
         """The bundled model's own test data say nothing of what was trained on the user's."""
         own = self.world.is_bundled(self.directory)
-
-        def is_theirs(given: Given | None, name: str) -> bool:
-            if given is None or given is self.base.get(name):
-                return False
-            return not own or given.source.startswith("-o")
-
-        data = said.get("reading.data")
-        if data is None or str(data.value).startswith(GENERATED):
-            return
-        if is_theirs(data, "reading.data") and not is_theirs(said.get("test.data"), "test.data"):
+        theirs = [
+            name
+            for name in ("reading.data", "test.data")
+            if (given := said.get(name)) is not None
+            and given is not self.base.get(name)
+            and (not own or given.source.startswith("-o"))
+        ]
+        is_made = "reading.data" in theirs and str(said["reading.data"].value).startswith(GENERATED)
+        if theirs == ["reading.data"] and not is_made:
             said.pop("test.data", None)
 
-    def _with_reader(self, run: TrainingRun, side: str, said: Settings) -> Reading | None:
-        """The reading with its reader as a path, a format's name, or a module of the folder."""
-        reading: Reading | None = getattr(run, side)
-        if reading is None:
+    def _reading(
+        self, draft: Draft, values: dict[str, Any], side: str, folder: ModelFolder
+    ) -> Reading | None:
+        """The data of one side; test data is read as training data where it says nothing else.
+
+        The reader is a path, a format's name, or a module of the folder.
+        """
+        if (data := values.get(f"{side}.data")) is None:
             return None
-        word = reading.reader
+        found = {**_below(values, "reading.", Reading), **_below(values, f"{side}.", Reading)}
+        found["paths"] = (self._locate(str(data)),)
+        is_bundled = folder.contract is ModelKind.BUNDLED
+        is_dygraph = folder.contract is ModelKind.DYGRAPH
+        if side == "test":
+            if not draft.is_evaluation and not is_bundled:
+                return (
+                    None  # PaddleRec's evaluate in another run; ours at the end of training, too.
+                )
+            found.pop("shuffle", None)
+            if found.get("assignment") == "dynamic":  # Nobody's to learn: each reads a part.
+                del found["assignment"]
+        module = values.get(f"{side}.module") or values.get("reading.module")
+        if f"{side}.reader" not in values and (module or "reader" not in found):
+            found["reader"] = module or "reader"
+        if (pipe := values.get("pipe_command")) is not None:
+            found.setdefault("pipe_command", pipe)
+        size = values.get(f"{side}.batch_size") or values.get("reading.batch_size")
+        found["batch_size"] = size or (0 if is_dygraph else 1)
+        reading, word = Reading(**found), found["reader"]
         keys = (f"{at}.{key}" for key in ("reader", "module") for at in (side, "reading"))
-        given = next((said[key] for key in keys if key in said), None)
-        where = given.source if given is not None else self.document.name
-        folder = self.directory if self.form.name == "v2" else self.workspace
+        given = next((draft.settings[key] for key in keys if key in draft.settings), None)
         for candidate in (
-            os.path.join(run.model_directory, *word.split(".")) + ".py",
-            os.path.join(folder, word),
+            os.path.join(folder.directory, *word.split(".")) + ".py",
+            os.path.join(self.directory if self.form.name == "v2" else self.workspace, word),
             self.world.path(word),
         ):
             if candidate.endswith(".py") and os.path.isfile(candidate):
-                pipe = None if run.contract is ModelKind.DYGRAPH else reading.pipe_command
+                pipe = None if is_dygraph else reading.pipe_command
                 return replace(reading, reader=os.path.normpath(candidate), pipe_command=pipe)
-        if word in FORMATS or reading.pipe_command is not None:
+        if word in FORMATS or reading.pipe_command is not None or (is_bundled and given is None):
             return replace(reading, reader=word if word in FORMATS else "slots")
-        if run.contract is ModelKind.BUNDLED and given is None:
-            return replace(reading, reader="slots")
-        names = os.listdir(run.model_directory) if os.path.isdir(run.model_directory) else []
+        names = os.listdir(folder.directory) if os.path.isdir(folder.directory) else []
         known = [*FORMATS, *(n.removesuffix(".py") for n in names if n.endswith(".py"))]
         hint = nearest(os.path.basename(word).removesuffix(".py"), known)
+        where = given.source if given is not None else self.document.name
         self.problems.append(Problem(f"{where}: there is no reader '{word}'", hint))
         return reading
 
@@ -371,16 +424,7 @@ class _Resolver:
         return beside if os.path.exists(beside) and not os.path.exists(here) else here
 
 
-def _nested(config: dict[str, Any]) -> dict[str, Any]:
-    """The nested hyper-parameters of a flat configuration."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        first, _, rest = name.partition(".")
-        if first != "hyper_parameters" or not rest:
-            continue
-        inner = found
-        *path, last = rest.split(".")
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = value
-    return found
+def _below(values: Mapping[str, Any], section: str, kind: Any) -> dict[str, Any]:
+    """The values of a class's fields, which have names below the section."""
+    names = {each.name: f"{section}{each.name}" for each in fields(kind)}
+    return {field: values[name] for field, name in names.items() if name in values}

@@ -6,12 +6,14 @@ use this form, with keys of ours.
 
 from __future__ import annotations
 
-from paddock.rec.config.build import EVERY, Draft, default
 from paddock.rec.config.keys import (
+    EVERY,
+    Draft,
     Given,
     Key,
     KeyReader,
     Settings,
+    default,
     ignored,
     mapped,
     refused,
