@@ -23,11 +23,11 @@ VOCABULARY = 40_000  # ids of one slot
 EXPONENT = 1.05
 ID_SEED = 5
 ID_BATCHES = (1, 32, 1024, 8192)  # examples; 26 ids each
-ID_ROUNDS = 8  # different batches of each size, used in turn
+ID_ROUNDS = 40  # different batches of each size, used in turn: no client remembers so many
 PART_SEED = 1000  # part k is drawn with seed 1000 + k
 PART_ROWS = 100_000
 # What a change of the files' content must raise: folders written before are not used then.
-FORMAT = 1
+FORMAT = 2
 
 
 def zipf(rng: np.random.Generator, count: int, vocabulary: int) -> NDArray[np.int64]:
