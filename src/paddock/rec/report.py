@@ -145,8 +145,17 @@ class Curves:
         self._path = Path(directory)
         self._now, self._say = now, say
         self._written_at = now()
-        self._points: dict[str, list[tuple[int, float]]] = _read(self._path, step)
+        self._points: dict[str, list[tuple[int, float]]] = {}
         self._is_refused = False
+        try:  # none where there is no such file, or a damaged one
+            found = json.loads((self._path / f"{NAME}.json").read_text("utf-8"))
+            self._points = {
+                str(name): [(int(at), float(value)) for at, value in points if at <= step]
+                for name, points in found.items()
+                if step
+            }
+        except (OSError, ValueError, TypeError, AttributeError):
+            return
 
     def add(self, name: str, value: float, step: int) -> None:
         """Add a point; the files follow within WRITE_SECONDS, or by write()."""
@@ -180,19 +189,6 @@ class Curves:
         except OSError as error:
             self._is_refused = True
             self._say(f"warning: {self._path / NAME}.svg is not written: {error.strerror}")
-
-
-def _read(directory: Path, step: int) -> dict[str, list[tuple[int, float]]]:
-    """The points up to a step; none where there is no such file, or a damaged one."""
-    try:
-        found = json.loads((directory / f"{NAME}.json").read_text("utf-8"))
-        return {
-            str(name): [(int(at), float(value)) for at, value in points if at <= step]
-            for name, points in found.items()
-            if step
-        }
-    except (OSError, ValueError, TypeError, AttributeError):
-        return {}
 
 
 # Module, class, its directory's argument, what must be installed. add_scalar of each takes (tag,

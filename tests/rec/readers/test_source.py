@@ -97,7 +97,7 @@ def test_processes_and_threads_hand_over_the_same_batches(
     chunks: list[Chunk], monkeypatch: pytest.MonkeyPatch, with_threads: bool
 ) -> None:
     """Order is kept, positions are the same; also from the middle."""
-    monkeypatch.setattr(source, "is_parallel", lambda form: with_threads)
+    monkeypatch.setattr(source, "PARALLEL", (type(FORM),) if with_threads else ())
     alone = list(ChunkSource(FORM, chunks, Reading((), 8)).open(0, None))
     beside = ChunkSource(FORM, chunks, Reading((), 8, loader_processes=2))
     shared = list(beside.open(0, None))

@@ -6,7 +6,7 @@ import importlib
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.data.batch import Batch
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, UsageError
 from paddock.rec.bundled.export import export_model, import_model, is_export
 from paddock.rec.bundled.formats import format_of
 from paddock.rec.bundled.local_tables import LocalTables
@@ -22,13 +22,14 @@ from paddock.rec.bundled.optimizer import rule_of
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
-from paddock.rec.models.net import Model, Net, Output
+from paddock.rec.models.net import Net, Output
 from paddock.rec.readers.paddlerec import load_file
 from paddock.rec.readers.source import ChunkSource, make_source
 from paddock.rec.report import print_line
 from paddock.rec.settings import Reading, TrainingRun
 
 MODEL = "model.json"
+AVX2 = "5"
 FRAMEWORKS = {"torch": "torch", "paddle": "paddlepaddle"}  # and what pip calls it
 # Strategies in which rows may be a batch old.
 AHEAD = ("async", "half_async", "staleness")
@@ -45,9 +46,18 @@ class BundledLearner:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
         self.client: Any = LocalTables() if client is None else client
-        options = {"threads": run.strategy.threads, "device": device_of(run)}
-        self.net: Net = framework_of(run).NET(self.client, rule_of(hyper), run.seed, **options)
-        self.model: Any = model_class(run.model_file)(self.net, hyper)
+        framework, self.device = framework_of(run), run.device
+        if run.device == "gpu":  # the CPU, where none is here
+            self.device = str(framework.GPU) if framework.has_gpu() else "cpu"
+        options = {"threads": run.strategy.threads, "device": self.device}
+        self.net: Net = framework.NET(self.client, rule_of(hyper), run.seed, **options)
+        folder = Path(run.model_file).resolve().parent
+        self._name = f"{folder.parent.name}/{folder.name}"
+        module = load_file(run.model_file, f"paddock_rec_model_{folder.name}")
+        if not hasattr(module, "Model"):
+            hint = "class Model: as in rank/dnn"
+            raise UsageError(f"{run.model_file} has no class Model", hint=hint)
+        self.model: Any = module.Model(self.net, hyper)
         self.unread = hyper.unread
         self.trainer = self.net.trainer()
         self._following: Batch | None = None
@@ -149,11 +159,6 @@ class BundledLearner:
         if self.place.worker == 0:
             export_model(self.net, self._name, self.run, directory)
 
-    @property
-    def _name(self) -> str:
-        folder = Path(self.run.model_file).resolve().parent
-        return f"{folder.parent.name}/{folder.name}"
-
 
 def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledLearner:
     """See paddock.rec.learner.load_model."""
@@ -161,17 +166,9 @@ def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledLearn
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
         print_line(f"not read by this model: {names}")
-    if run.device == "gpu" and device_of(run) == "cpu" and place.worker == 0:
+    if run.device == "gpu" and learner.device == "cpu" and place.worker == 0:
         print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
     return learner
-
-
-def device_of(run: TrainingRun) -> str:
-    """The device as the framework calls it: the CPU where a GPU is wanted and none is here."""
-    module = framework_of(run)
-    if run.device == "gpu":
-        return str(module.GPU) if module.has_gpu() else "cpu"
-    return run.device
 
 
 def framework_of(run: TrainingRun) -> Any:
@@ -179,8 +176,12 @@ def framework_of(run: TrainingRun) -> Any:
 
     Raises UsageError when it is not known or not installed.
     """
+    # Frameworks read these when they are imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     cpuinfo = Path("/proc/cpuinfo")
-    prepare(os.environ, cpuinfo.read_text() if cpuinfo.is_file() else "")
+    words = set(cpuinfo.read_text().split()) if cpuinfo.is_file() else set[str]()
+    if "AuthenticAMD" in words and "avx2" in words:
+        os.environ.setdefault("MKL_DEBUG_CPU_TYPE", AVX2)
     if run.framework not in FRAMEWORKS:
         raise UsageError(
             f"runner.framework is {run.framework!r}", hint="one of " + ", ".join(FRAMEWORKS)
@@ -195,32 +196,3 @@ def framework_of(run: TrainingRun) -> Any:
             f"runner.framework is {run.framework}, and {error.name} is not installed",
             hint=f"pip install {FRAMEWORKS[error.name]}; or -o framework={other}",
         ) from error
-
-
-def model_class(path: str) -> Callable[[Net, Hyper], Model]:
-    """The class Model of a model.py. Raises UsageError when it is not there."""
-    if not os.path.isfile(path):
-        raise UsageError(f"there is no {path}", hint="runner or -m names the model's folder")
-    module = load_file(path, "paddock_rec_model_" + Path(path).resolve().parent.name)
-    model: Callable[[Net, Hyper], Model] | None = getattr(module, "Model", None)
-    if model is None:
-        raise UsageError.of([Problem(f"{path} has no class Model", "class Model: as in rank/dnn")])
-    return model
-
-
-AVX2 = "5"
-
-
-def prepare(env: MutableMapping[str, str], cpuinfo: str) -> None:
-    """Sets those that help and are not set. To be called before a framework's import.
-
-    cpuinfo: the text of /proc/cpuinfo.
-
-    >>> env: dict[str, str] = {}
-    >>> prepare(env, "vendor_id : AuthenticAMD\\nflags : fpu avx avx2 fma\\n"); env
-    {'OMP_WAIT_POLICY': 'passive', 'MKL_DEBUG_CPU_TYPE': '5'}
-    """
-    env.setdefault("OMP_WAIT_POLICY", "passive")
-    words = set(cpuinfo.split())
-    if "AuthenticAMD" in words and "avx2" in words:
-        env.setdefault("MKL_DEBUG_CPU_TYPE", AVX2)

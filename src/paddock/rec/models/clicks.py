@@ -59,7 +59,7 @@ class Factorized(CtrModel):
         (examples, slots + numbers, dim)."""
         fields, dense = self.fields(batch), self.dense(batch)
         scaled = dense.reshape([batch.size, self.numbers, 1]) * self.dense_vectors
-        vectors = self.net.concat([self.vectors(fields), scaled])
+        vectors = self.net.concat([self.vectors(fields), scaled], 1)
         total = vectors.sum(1)
         pairs = (total * total - (vectors * vectors).sum(1)).sum(1) * 0.5
         weights = self.weights(fields).reshape([batch.size, -1]).sum(1)

@@ -84,19 +84,19 @@ class Table:
 
     def __init__(self, layer: EmbeddingBase, rows: int, like: Tensor | None) -> None:
         self.layer, self.rows, self._like = layer, rows, like
-
-    @property
-    def spec(self) -> SparseSpec:
-        """The spec of the table."""
-        return self.layer.rows.spec
+        self.spec: SparseSpec = layer.rows.spec
 
     def __call__(self, ids: Fields | NDArray[np.int64]) -> Tensor:
         """The rows: of an array of ids (*shape, dim); of fields (examples, fields, dim)."""
+        layer = self.layer
+        found = layer.rows.look_up(self.ids(ids), None)
+        rows, inverse = layer.leaf(found, self._like), found.inverse
+        spread = layer.framework.spread
         if isinstance(ids, Fields) and ids.lengths is not None:
-            pooled = self._look_up(ids.values, ids.starts, "sum")
+            pooled = spread(rows, inverse, ids.values.shape, ids.starts, "sum")
             return pooled.reshape([*ids.shape, self.spec.dim])
-        values = ids.values if isinstance(ids, Fields) else ids
-        return self._look_up(values, None, "none")
+        shape = ids.values.shape if isinstance(ids, Fields) else ids.shape
+        return spread(rows, inverse, shape, None, "none")
 
     def ids(self, ids: Fields | NDArray[np.int64]) -> NDArray[np.int64]:
         """The ids, flat, (n,) int64. Raises UsageError for one that is not below `rows`."""
@@ -108,12 +108,6 @@ class Table:
                     hint="ids are 0 or more, and below hyper_parameters.sparse_feature_number",
                 )
         return flat
-
-    def _look_up(self, ids: NDArray[Any], starts: NDArray[Any] | None, how: str) -> Tensor:
-        layer, flat = self.layer, self.ids(ids)
-        found = layer.rows.look_up(flat, None)
-        rows = layer.leaf(found, self._like)
-        return layer.framework.spread(rows, found.inverse, ids.shape, starts, how)
 
 
 class Net(ABC):
@@ -130,6 +124,8 @@ class Net(ABC):
     sigmoid: Callable[[Tensor], Tensor]
     softmax: Callable[[Tensor, int], Tensor]
     class_loss: Callable[[Tensor, Tensor], Tensor]
+    binary_loss: Callable[[Tensor, Tensor], Tensor]  # of logits and labels
+    concat: Callable[[Sequence[Tensor], int], Tensor]
     like: Tensor | None = None  # A tensor of the device that rows go to; None: the current one.
 
     def __init__(self, client: Any, rule: OptimizerSpec, seed: int) -> None:
@@ -243,10 +239,6 @@ class Net(ABC):
 
     @abstractmethod
     def tensor(self, array: NDArray[Any]) -> Tensor: ...
-    @abstractmethod
-    def concat(self, parts: Sequence[Tensor], axis: int = 1) -> Tensor: ...
-    @abstractmethod
-    def binary_loss(self, logit: Tensor, label: Tensor) -> Tensor: ...
     @abstractmethod
     def trainer(self) -> TrainerBase:
         """The trainer that updates all parts; made when the model is."""

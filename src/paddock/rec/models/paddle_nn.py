@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,12 @@ class PaddleNet(Net):
     relu, sigmoid = staticmethod(functional.relu), staticmethod(functional.sigmoid)
     softmax = staticmethod(functional.softmax)
     class_loss = staticmethod(functional.cross_entropy)
+    concat = staticmethod(paddle.concat)
+    # Paddle 3.3.1's binary_cross_entropy_with_logits has a wrong gradient where a logit is 0:
+    # -label - 0.5 in place of 0.5 - label. A model of zeros begins there.
+    binary_loss = staticmethod(
+        lambda logit, label: (functional.softplus(logit) - logit * label).mean()
+    )
 
     def __init__(
         self, client: Any, rule: OptimizerSpec, seed: int, *, device: str = "cpu", threads: int = 1
@@ -45,14 +50,6 @@ class PaddleNet(Net):
         if self.device == "cpu":
             return dlpack.from_dlpack(np.ascontiguousarray(array))
         return paddle.to_tensor(array)
-
-    def concat(self, parts: Sequence[paddle.Tensor], axis: int = 1) -> paddle.Tensor:
-        return paddle.concat(list(parts), axis)
-
-    def binary_loss(self, logit: paddle.Tensor, label: paddle.Tensor) -> paddle.Tensor:
-        # Paddle 3.3.1's binary_cross_entropy_with_logits has a wrong gradient where a logit is 0:
-        # -label - 0.5 in place of 0.5 - label. A model of zeros begins there.
-        return (functional.softplus(logit) - logit * label).mean()
 
     def trainer(self) -> ps_paddle.Trainer:
         return ps_paddle.Trainer(self.client, self.root, optimizer=self.rule)

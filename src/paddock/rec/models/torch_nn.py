@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,8 @@ class TorchNet(Net):
     relu, sigmoid = staticmethod(torch.relu), staticmethod(torch.sigmoid)
     softmax = staticmethod(torch.softmax)
     class_loss = staticmethod(functional.cross_entropy)
+    binary_loss = staticmethod(functional.binary_cross_entropy_with_logits)
+    concat = staticmethod(torch.cat)
 
     def __init__(
         self, client: Any, rule: OptimizerSpec, seed: int, *, device: str = "cpu", threads: int = 1
@@ -40,12 +41,6 @@ class TorchNet(Net):
 
     def tensor(self, array: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
-
-    def concat(self, parts: Sequence[torch.Tensor], axis: int = 1) -> torch.Tensor:
-        return torch.cat(list(parts), axis)
-
-    def binary_loss(self, logit: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        return functional.binary_cross_entropy_with_logits(logit, label)
 
     def trainer(self) -> ps_torch.Trainer:
         self.root.to(self.device)

@@ -133,7 +133,7 @@ class ReadAhead(Generic[T]):
         try:
             for value in self._values:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._is_closed or self._has_room())
+                    self._changed.wait_for(lambda: self._is_closed or len(self._made) < self._limit)
                     if self._is_closed:
                         break
                     self._made.append(value)
@@ -147,9 +147,6 @@ class ReadAhead(Generic[T]):
         with self._changed:
             self._end = end
             self._changed.notify()
-
-    def _has_room(self) -> bool:
-        return len(self._made) < self._limit
 
 
 def read_in_threads(form: Format, units: Iterable[Unit], threads: int) -> Iterator[ParsedUnit]:

@@ -42,6 +42,10 @@ from paddock.rec.readers.read_ahead import (
 )
 from paddock.rec.settings import Reading
 
+# Threads that parse these do not wait for one another: their parsers are compiled.
+PARALLEL: tuple[type[Format], ...] = (
+    (ParquetFormat, SlotFormat, CriteoFormat) if HAVE_NUMBA else (ParquetFormat,)
+)
 # Examples behind which a declared slot that was never seen is worth a warning.
 WARN_EXAMPLES = 1000
 
@@ -117,13 +121,14 @@ class ChunkSource:
 
     def _pieces(self, chunks: Iterable[Chunk], first: int) -> ReadAhead[ParsedUnit]:
         """The pieces of chunks, read ahead. first: the number of the first chunk."""
-        units = cut_units(self._form, chunks, first)
-        if self._reading.loader_processes and is_parallel(self._form):
-            pieces = read_in_threads(self._form, units, self._reading.loader_processes)
-        elif self._reading.loader_processes:
-            pieces = read_in_processes(self._form, units, self._reading.loader_processes)
+        form, processes = self._form, self._reading.loader_processes
+        units = cut_units(form, chunks, first)
+        if processes and isinstance(form, PARALLEL):
+            pieces = read_in_threads(form, units, processes)
+        elif processes:
+            pieces = read_in_processes(form, units, processes)
         else:
-            pieces = (piece for unit in units for piece in read_unit(self._form, unit))
+            pieces = (piece for unit in units for piece in read_unit(form, unit))
         return ReadAhead(pieces, PIECES_AHEAD)
 
     def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[ChunkOffset, Batch]]:
@@ -211,12 +216,6 @@ class _Stock:
         return join(taken) if taken else Batch(0)
 
 
-def is_parallel(form: Format) -> bool:
-    """True if threads that parse do not wait for one another."""
-    compiled = (SlotFormat, CriteoFormat) if HAVE_NUMBA else ()
-    return isinstance(form, (ParquetFormat, *compiled))
-
-
 FORMATS = ("slots", "criteo", "csv", "parquet")
 IDS_KEY = "hyper_parameters.sparse_feature_number"
 
@@ -265,24 +264,17 @@ def _header(reading: Reading) -> tuple[str, ...]:
 def make_source(
     form: Format, reading: Reading, place: WorkerRank, *, seed: int, warn: Callable[[str], None]
 ) -> ChunkSource:
-    """The batches of a worker's chunks, as the reading says."""
-    if isinstance(form, LegacyFormat) and form.uses_hash and _is_random():
+    """The batches of a worker's chunks; of all files, where chunks are leased one by one."""
+    is_random = os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
+    if isinstance(form, LegacyFormat) and is_random and form.uses_hash:
         warn(
             f"'{form.path}' makes ids with hash(), which differs from process to process; it runs "
             "with PYTHONHASHSEED=0: set PYTHONHASHSEED yourself for other ids"
         )
         reading = replace(reading, loader_processes=max(1, reading.loader_processes))
-    return ChunkSource(form, chunks_of(reading, place), reading, seed=seed, warn=warn)
-
-
-def chunks_of(reading: Reading, place: WorkerRank) -> Sequence[Chunk]:
-    """Chunks of the files that are a worker's; all files, where chunks are leased one by one."""
     files = find_files(reading.paths)
     if reading.assignment == "dynamic":
-        return Chunks(files, CHUNK_BYTES)
-    return cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
-
-
-def _is_random() -> bool:
-    """True if hash() of a text is another one in each process."""
-    return os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
+        chunks: Sequence[Chunk] = Chunks(files, CHUNK_BYTES)
+    else:
+        chunks = cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
+    return ChunkSource(form, chunks, reading, seed=seed, warn=warn)

@@ -34,9 +34,9 @@ class Model(CtrModel):
     def forward(self, batch: Batch) -> Output:
         """The chance of a click."""
         rows = self.rows(self.fields(batch)).reshape([batch.size, -1])
-        crossed = first = self.net.concat([rows, self.dense(batch)])
+        crossed = first = self.net.concat([rows, self.dense(batch)], 1)
         for layer in self.crosses:
             crossed = first * layer(crossed) + crossed
         deep = self.net.relu(self.deep(crossed if self.is_stacked else first))
-        both = deep if self.is_stacked else self.net.concat([crossed, deep])
+        both = deep if self.is_stacked else self.net.concat([crossed, deep], 1)
         return self.net.click(self.last(both), batch)

@@ -56,7 +56,7 @@ class Model:
         # Nobody to attend to: the share of nothing is nothing.
         shares = self.net.softmax(scores + (1.0 - there) * ABSENT, 1) * there
         pooled = (shares.reshape([size, length, 1]) * past).sum(1)
-        both = self.net.concat([self.interest(pooled), offered.reshape([size, -1])])
+        both = self.net.concat([self.interest(pooled), offered.reshape([size, -1])], 1)
         return self.net.click(self.tower(both) + self.bias(target.reshape(-1)), batch)
 
     def wants(self, batch: Batch) -> Iterable[tuple[Table, NDArray[np.int64]]]:

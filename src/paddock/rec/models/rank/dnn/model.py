@@ -26,5 +26,5 @@ class Model(CtrModel):
     def forward(self, batch: Batch) -> Output:
         """The second class's share is the chance of a click."""
         rows = self.rows(self.fields(batch)).reshape([batch.size, -1])
-        both = self.net.concat([rows, self.dense(batch)])
+        both = self.net.concat([rows, self.dense(batch)], 1)
         return self.net.two_classes(self.tower(both), batch)

@@ -28,5 +28,5 @@ class Model(CtrModel):
         """The chance of a click."""
         dense = self.dense(batch)
         rows = self.rows(self.fields(batch)).reshape([batch.size, -1])
-        deep = self.deep(self.net.concat([rows, dense]))
+        deep = self.deep(self.net.concat([rows, dense], 1))
         return self.net.click(self.wide(dense) + deep, batch)
