@@ -6,7 +6,6 @@ that does nothing else. The rules are in lease.py; here are the clock and the fi
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
@@ -19,7 +18,7 @@ from urllib.parse import quote
 
 from paddock.errors import PaddockError
 from paddock.ps.replication.lease import LeaseRequest, Register, restored
-from paddock.ps.storage.files import read_json, write_json, writing
+from paddock.ps.storage.files import lock_directory, read_json, write_json, writing
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.values import value_from
 
@@ -65,7 +64,7 @@ class Witness:
     def open(self) -> None:
         """Make sure that no other process keeps these registers. Raises PaddockError."""
         with self._lock:
-            self._lock_directory()
+            self._lock_registers()
 
     def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """The answer to an order "lease"; a changed register is on the disk before.
@@ -74,7 +73,7 @@ class Witness:
         """
         group, request = request_from(order)
         with self._lock:
-            self._lock_directory()
+            self._lock_registers()
             before = self._register(group)
             after, reply = before.answer(request, now=self.clock())
             if after.version != before.version:
@@ -105,22 +104,16 @@ class Witness:
     def _path(self, group: str) -> Path:
         return self.directory / f"witness-{quote(group, safe='')}.json"
 
-    def _lock_directory(self) -> None:
-        """Two processes that keep one register would each grant it."""
+    def _lock_registers(self) -> None:
+        """The witness locks its directory: two processes would each grant one register."""
         if self._lock_fd >= 0:
             return
-        with writing("the witness cannot begin", self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.directory / "witness.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            raise PaddockError(
-                f"the registers in {self.directory} are in use by another witness",
-                hint="give each witness its own --data-dir",
-            ) from error
-        self._lock_fd = fd
+        in_use = PaddockError(
+            f"the registers in {self.directory} are in use by another witness",
+            hint="give each witness its own --data-dir",
+        )
+        what = "the witness cannot begin"
+        self._lock_fd = lock_directory(self.directory, what, in_use, file="witness.lock")
 
 
 def serve_witness(

@@ -6,6 +6,7 @@ Rule: a name that readers look for appears only after its bytes are on the disk.
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -57,6 +58,24 @@ def writing(what: str, directory: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise write_error(what, directory, error) from error
+
+
+def lock_directory(directory: Path, what: str, in_use: PaddockError, *, file: str = "") -> int:
+    """Makes a directory and locks it, or a file in it, for this process; the descriptor.
+
+    flock(2): the lock is held until the descriptor is closed or the process dies. Raises `in_use`
+    when another holds it, PaddockError with `what` in it when the directory cannot be opened.
+    """
+    with writing(what, directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        how = os.O_RDWR | os.O_CREAT if file else os.O_RDONLY
+        fd = os.open(directory / file, how | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        raise in_use from error
+    return fd
 
 
 def sync_path(path: Path) -> None:

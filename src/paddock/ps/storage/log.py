@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import threading
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from paddock.errors import PaddockError
 from paddock.ps.storage import segment
-from paddock.ps.storage.files import replacing, sync_path, write_error, writing
+from paddock.ps.storage.files import lock_directory, replacing, sync_path, write_error, writing
 from paddock.ps.storage.segment import HEAD_SIZE, Head, LogDamage, Segment
 from paddock.ps.wire import frames
 from paddock.ps.xxh3 import Buffer
@@ -97,7 +96,11 @@ class RecordLog:
         self._broken: str = ""
         self._fd = -1
         self._reserved = 0
-        self._directory_fd = self._lock_directory()
+        in_use = PaddockError(
+            f"the log in {self.directory} is in use by another server",
+            hint="stop it first, or give this server its own --data-dir",
+        )
+        self._directory_fd = lock_directory(self.directory, "cannot open the log", in_use)
         try:
             self._open(start)
         except BaseException:
@@ -120,8 +123,9 @@ class RecordLog:
             self._recover()
         else:
             self._add_segment(start)
-        # What a process wrote before it died may still be in the page cache only.
-        self._durable = self.first - 1
+        # Every record up to this one is known to be on the disk; what a process wrote before it
+        # died may still be in the page cache only.
+        self.durable = self.first - 1
 
     # ------------------------------------------------------------------------------- facts
 
@@ -134,11 +138,6 @@ class RecordLog:
     def last(self) -> int:
         """The highest lsn; first - 1 when the log is empty."""
         return self._segments[-1].last
-
-    @property
-    def durable(self) -> int:
-        """Every record up to this one is known to be on the disk."""
-        return self._durable
 
     @property
     def nbytes(self) -> int:
@@ -189,7 +188,7 @@ class RecordLog:
         """
         assert lsn <= self.last
         with self._syncing:
-            if self._durable < lsn:
+            if self.durable < lsn:
                 self._sync()
 
     def roll(self) -> None:
@@ -218,7 +217,17 @@ class RecordLog:
                     f"it cannot end with {lsn}"
                 )
             try:
-                self._truncate(lsn)
+                while len(self._segments) > 1 and self._segments[-1].first > lsn:
+                    self._segments.pop().path.unlink(missing_ok=True)
+                sync_path(self.directory)
+                one = self._segments[-1]
+                if one.last < lsn and (damage := one.scan()) and one.last < lsn:
+                    raise damage
+                del one.offsets[lsn - one.first + 2 :]
+                self._write_to(one)
+                self._device.truncate(self._fd, one.end)
+                self._device.sync(self._fd)
+                self.durable = min(self.durable, lsn)
             except OSError as error:
                 self._break(f"it could not be cut behind record {lsn} ({error.strerror})")
                 raise write_error("cannot cut the log", self.directory, error) from error
@@ -291,20 +300,6 @@ class RecordLog:
 
     # ---------------------------------------------------------- inside; the lock is held
 
-    def _lock_directory(self) -> int:
-        with writing("cannot open the log", self.directory):
-            self.directory.mkdir(parents=True, exist_ok=True)
-            fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(fd)
-            raise PaddockError(
-                f"the log in {self.directory} is in use by another server",
-                hint="stop it first, or give this server its own --data-dir",
-            ) from error
-        return fd
-
     def _release(self) -> None:
         for fd in (self._fd, self._directory_fd):
             if fd >= 0:
@@ -335,7 +330,7 @@ class RecordLog:
             self._check_open()
             target, fd = self.last, os.dup(self._fd)
             pairs = pairwise(self._segments)
-            paths = [one.path for one, after in pairs if after.first > self._durable + 1]
+            paths = [one.path for one, after in pairs if after.first > self.durable + 1]
         try:
             for path in paths:
                 # One that was cut meanwhile: a snapshot holds what it held.
@@ -348,20 +343,7 @@ class RecordLog:
             raise write_error("cannot sync the log", self.directory, error) from error
         finally:
             os.close(fd)
-        self._durable = target
-
-    def _truncate(self, lsn: int) -> None:
-        while len(self._segments) > 1 and self._segments[-1].first > lsn:
-            self._segments.pop().path.unlink(missing_ok=True)
-        sync_path(self.directory)
-        one = self._segments[-1]
-        if one.last < lsn and (damage := one.scan()) and one.last < lsn:
-            raise damage
-        one.forget_after(lsn)
-        self._write_to(one)
-        self._device.truncate(self._fd, one.end)
-        self._device.sync(self._fd)
-        self._durable = min(self._durable, lsn)
+        self.durable = target
 
     def _write_to(self, one: Segment) -> None:
         """Records go to this segment from here on."""

@@ -185,7 +185,3 @@ class Segment:
         except LogDamage as damage:
             return damage
         return None
-
-    def forget_after(self, lsn: int) -> None:
-        """Records above `lsn` are gone."""
-        del self.offsets[lsn - self.first + 2 :]
