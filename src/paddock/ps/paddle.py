@@ -28,6 +28,7 @@ from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
 from paddock.ps.adapters.trainer import TrainerBase
+from paddock.ps.optimizers.schedules import Rate
 
 __all__ = [
     "Bags",
@@ -141,7 +142,7 @@ def module_of(optimizer: Any) -> nn.Layer:
     return nn.ParameterList(optimizer._parameter_list)
 
 
-def rate_of(optimizer: Any) -> Callable[..., float | None] | None:
+def rate_of(optimizer: Any) -> Callable[..., Rate] | None:
     """The rate of an optimizer that an LRScheduler drives, as Table.rate; else None."""
     lr = optimizer._learning_rate
-    return (lambda _: float(lr())) if callable(lr) else None
+    return (lambda _: Rate(float(lr()))) if callable(lr) else None

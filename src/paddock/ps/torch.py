@@ -28,6 +28,7 @@ from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
 from paddock.ps.adapters.trainer import TrainerBase
+from paddock.ps.optimizers.schedules import Rate
 
 __all__ = [
     "Bags",
@@ -149,15 +150,15 @@ def module_of(optimizer: torch.optim.Optimizer) -> nn.Module:
     return nn.ParameterList([one for group in optimizer.param_groups for one in group["params"]])
 
 
-def rate_of(optimizer: torch.optim.Optimizer, group: int = 0) -> Callable[..., float | None]:
+def rate_of(optimizer: torch.optim.Optimizer, group: int = 0) -> Callable[..., Rate | None]:
     """The lr of a parameter group, as Table.rate, once that is driven or has changed."""
     first = float(optimizer.param_groups[group]["lr"])
 
-    def rate(sent: float | None) -> float | None:
+    def rate(sent: Rate | None) -> Rate | None:
         now = optimizer.param_groups[group]
         # initial_lr is what a torch.optim.lr_scheduler leaves in the groups it drives.
         is_driven = sent is not None or "initial_lr" in now or now["lr"] != first
-        return float(now["lr"]) if is_driven else None
+        return Rate(float(now["lr"])) if is_driven else None
 
     return rate
 

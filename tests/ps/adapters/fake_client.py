@@ -93,7 +93,7 @@ class FakeClient:
     def set_dense(self, table: str, values: Any) -> None:
         self.vectors[table][...] = values
 
-    def set_lr(self, table: str, lr: float) -> None:
+    def set_lr(self, table: str, lr: float, correction: float = 1.0) -> None:
         self.rates.append((table, lr))
 
     def step(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, ScheduleSpec, SparseSpec
-from paddock.ps.optimizers.schedules import Rates
+from paddock.ps.optimizers.schedules import Rate, Rates
 from paddock.ps.spec import AccessorSpec, InitialSpec
 from paddock.ps.wire.frames import Op
 from paddock.ps.wire.values import to_json, value_from
@@ -130,15 +130,61 @@ def test_in_sync_a_rate_belongs_to_the_step_it_was_sent_in() -> None:
 def test_the_rate_of_one_that_is_no_member_counts_for_nothing() -> None:
     """It died on the way: some servers have its frame, others do not."""
     whole, part = Rates(0.1), Rates(0.1)
-    whole.note(3, (1, 7), 0.5)
+    whole.note(3, (1, 7), Rate(0.5))
     part = value_from(Rates, to_json(part))
     for rates in (whole, part):
-        rates.note(4, (0, 5), 0.2)
+        rates.note(4, (0, 5), Rate(0.2, 0.5))
         rates.commit(3, [(0, 5), (1, 8)])
     assert (whole.lr, part.lr) == (0.1, 0.1)
     for rates in (value_from(Rates, to_json(whole)), part):
         rates.commit(4, [(0, 5)])
-        assert rates == Rates(0.2)
+        assert rates == Rates(0.2, 0.5)
+
+
+@pytest.mark.parametrize("strategy", ["half_async", "sync", "geo"])
+def test_a_correction_goes_with_its_rate_and_survives(strategy: str, tmp_path: Path) -> None:
+    """Paddle's sparse Adam has its epsilon times sqrt(1 - beta2^t), which the trainers know."""
+    told = SparseSpec("rows", 2, OptimizerSpec("adam_told", 1.0, {"epsilon": 1.0}), ZEROS)
+    keys, ones = KEYS[:1], np.ones((1, 2), np.float32)
+    with (
+        fleet(2, data=tmp_path / "data") as servers,
+        servers.client(strategy=strategy, trainers=1, geo_step=1) as client,
+    ):
+        client.create(told)
+        wanted, m, v = 0.0, 0.0, 0.0
+        for step, correction in enumerate((1.0, 0.25, 0.5, None)):
+            if correction is not None:
+                client.set_lr("rows", 0.5, correction)
+            if step == 3 and strategy != "geo":
+                for index in range(2):
+                    servers.stop_one(index)
+                    servers.restart(index)
+            client.push("rows", keys, ones)
+            client.step()
+            m, v = 0.9 * m + 0.1, 0.999 * v + 0.001
+            wanted -= 0.5 * m / (v**0.5 + (correction or 0.5))
+            assert client.pull("rows", keys).flat[0] == pytest.approx(wanted, rel=1e-5)
+        if strategy == "half_async":
+            client.save(tmp_path / "saved")
+    if strategy != "half_async":
+        return
+    with fleet() as servers, servers.client(strategy=strategy) as client:
+        client.create(told)
+        client.load(tmp_path / "saved")
+        client.push("rows", keys, ones)
+        client.flush()
+        m, v = 0.9 * m + 0.1, 0.999 * v + 0.001
+        wanted -= 0.5 * m / (v**0.5 + 0.5)
+        assert client.pull("rows", keys).flat[0] == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("correction", [0.0, 1.5, float("nan")])
+def test_what_is_no_correction_is_refused(correction: float) -> None:
+    """Before it is sent: it would be in the log for good."""
+    with fleet() as servers, servers.client() as client:
+        client.create(ROWS)
+        with pytest.raises(UsageError, match="correction is"):
+            client.set_lr("rows", 0.5, correction)
 
 
 def test_a_checkpoint_keeps_the_rate_unless_the_next_job_wants_another(tmp_path: Path) -> None:

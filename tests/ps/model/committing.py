@@ -199,7 +199,7 @@ def pushed(world: World, number: int, server: int) -> World:
         Op.RATE, flags=int(FrameFlag.CONTRIBUTION), sequence=sent + 1, trainer=number,
         incarnation=trainer.life, step=trainer.step,
     )  # fmt: skip
-    rate = {"lr": lr_of(trainer.step, trainer.life)}
+    rate = {"lr": lr_of(trainer.step, trainer.life), "correction": 1.0}
     world = written(world, server, header, json.dumps(rate).encode())
     header = header._replace(op=Op.PUSH, count=len(keys), sequence=sent + 2)
     body = keys.tobytes() + np.full(len(keys), -1.0, np.float32).tobytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddock.ps.optimizers.schedules import Rates
+from paddock.ps.optimizers.schedules import Rate, Rates
 from paddock.ps.server.records import CommitRecord, FenceRecord
 from paddock.ps.server.store import Store
 from ps.model import committing
@@ -84,13 +84,14 @@ def test_the_search_finds_a_rate_of_a_life_that_is_no_member(
     """What a life has set that did not do the step is void, as is what it has pushed."""
     note = Rates.note
 
-    def first(rates: Rates, step: int, member: tuple[int, int], lr: float) -> None:
+    def first(rates: Rates, step: int, member: tuple[int, int], rate: Rate) -> None:
         if member[0] not in rates.asked.get(step, {}):
-            note(rates, step, (member[0], 0), lr)
+            note(rates, step, (member[0], 0), rate)
 
     def of_any(rates: Rates, step: int, members: list[tuple[int, int]]) -> None:
         asked = rates.asked.pop(step, {})
-        rates.lr = asked[min(asked)][1] if asked else rates.lr
+        if asked:
+            rates.set(asked[min(asked)][1])
 
     monkeypatch.setattr(Rates, "note", first)
     monkeypatch.setattr(Rates, "commit", of_any)

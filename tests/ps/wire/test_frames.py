@@ -44,7 +44,7 @@ SHOWN: dict[str, tuple[Header, bytes]] = {
         Header(
             Op.RATE, FrameFlag.CONTRIBUTION, table=2, sequence=8, trainer=3, incarnation=17, step=5
         ),
-        b'{"lr": 0.5}',
+        b'{"lr": 0.5, "correction": 1.0}',
     ),
     "the largest numbers": (
         Header(

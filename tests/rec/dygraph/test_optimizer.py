@@ -107,8 +107,10 @@ def test_the_correction_is_that_of_the_next_step() -> None:
     for step in (1, 2, 50, 3, 1):
         ahead = step + 1
         wanted = 0.01 * (1 - 0.999**ahead) ** 0.5 / (1 - 0.9**ahead)
-        assert abs(correction(0.01, step) / wanted - 1) < 1e-4
-    assert abs(correction(0.01, 10**6) / 0.01 - 1) < 1e-4
+        rate = correction(0.01, step)
+        assert abs(rate.lr / wanted - 1) < 1e-4
+        assert abs(rate.correction / (1 - 0.999**ahead) ** 0.5 - 1) < 1e-4
+    assert correction(0.01, 10**6) == (float(np.float32(0.01)), 1.0)
 
 
 def test_gradients_are_clipped_as_paddle_does() -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Keys, Scheduler, TableClient
 from paddock.ps.client.coerce import as_keys
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.contributions import SparseGradients, added_up
 from paddock.ps.table.finite import check_finite
@@ -29,18 +30,18 @@ class DeclaredTable:
         self.spec = spec
         self.table = spec.name
         # Given the rate that was told last (None: none yet), the rate; None for that of the spec.
-        self.rate: Callable[[float | None], float | None] | None = None
-        self._sent: float | None = None
+        self.rate: Callable[[Rate | None], Rate | None] | None = None
+        self._sent: Rate | None = None
         if callable(lr):
-            self.rate = lambda _: float(lr())
+            self.rate = lambda _: Rate(float(lr()))
         client.create(spec)
 
     def send_rate(self) -> None:
         """To be called before a push, whose rate it is; the servers are told when it changed."""
-        lr = self.rate(self._sent) if self.rate is not None else None
-        if lr is not None and lr != self._sent:
-            self.client.set_lr(self.table, lr)
-            self._sent = lr
+        rate = self.rate(self._sent) if self.rate is not None else None
+        if rate is not None and rate != self._sent:
+            self.client.set_lr(self.table, *rate)
+            self._sent = rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig, read_trainer_config
 from paddock.ps.connection import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
@@ -361,18 +362,27 @@ class Client:
         self.group.post(Op.SET, remote, [vector.copy()])
         self.group.wait_acked(0)
 
-    def set_lr(self, table: str, lr: float) -> None:
+    def set_lr(self, table: str, lr: float, correction: float = 1.0) -> None:
         """The table's learning rate from now on, in place of its spec's; its schedule goes on.
 
         In sync from the step on that is open, whoever of its trainers says it (the first of them,
         where they differ); in the others from this trainer's next push on. It stays after a
         restart and in checkpoints.
+
+        Args:
+            table: Its name.
+            lr: 0 or more.
+            correction: What optimizer adam_told multiplies its epsilon by: above 0, at most 1.
         """
         remote = self._table(table)
         problems = check_optimizer(replace(remote.spec.optimizer, lr=lr))
         if problems:
             raise UsageError.of(problems)
-        self.strategy.set_lr(self.group, remote, float(lr))
+        if not 0.0 < correction <= 1.0:
+            raise UsageError(
+                f"table {table!r}: correction is {correction}", hint="above 0, at most 1"
+            )
+        self.strategy.set_rate(self.group, remote, Rate(float(lr), float(correction)))
 
     # ------------------------------------------------------------------------- batches and order
 

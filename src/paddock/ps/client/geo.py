@@ -12,6 +12,7 @@ from paddock.ps.client.partition import LAST, Column, RemoteTable, Rows, Runs
 from paddock.ps.client.strategy import Strategy
 from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.connection import FrameConnection
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import DenseSpec
 from paddock.ps.wire.frames import BODY_MAX, FrameFlag, Header, Op
 
@@ -84,10 +85,10 @@ class Geo(Strategy):
         if copy is not None:
             copy.forget(columns)
 
-    def set_lr(self, group: ServerGroup, remote: RemoteTable, lr: float) -> None:
+    def set_rate(self, group: ServerGroup, remote: RemoteTable, rate: Rate) -> None:
         """The copy's learning rate changes; the servers' optimizers are not asked."""
         self._fetch(group, [(remote, np.empty(0, np.int64))])
-        self._copy(remote).lr = lr
+        self._copy(remote).rates.set(rate)
 
     def step(self, group: ServerGroup) -> None:
         """Exchange when it is time."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.ps.jit import F32, I64
-from paddock.ps.optimizers.schedules import learning_rate
+from paddock.ps.optimizers.schedules import Rate, Rates
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
@@ -34,16 +34,16 @@ _RESERVED = 1 << 24
 
 
 class _Copy:
-    """A table's local copy. lr: in place of the spec's."""
+    """A table's local copy."""
 
     def __init__(self, optimizer: OptimizerSpec) -> None:
-        self.lr: float | None = None
+        self.rates = Rates()
         self._optimizer = optimizer
         self._step = 0
 
-    def _next_rate(self) -> float:
+    def _next_rate(self) -> Rate:
         self._step += 1
-        return learning_rate(self._optimizer, self._step - 1, self.lr)
+        return self.rates.at(self._optimizer, self._step - 1)
 
 
 class GeoRows(_Copy):

@@ -10,12 +10,10 @@ strategy's. Of a table whose shards have moved, the new owners are asked (redire
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -317,12 +315,6 @@ class ServerGroup:
                     continue  # The server has it from an earlier incarnation of the trainer.
                 step = number
             self.peers[server].post(self.batch, header._replace(part=part, step=step), *body)
-
-    def post_all(self, op: Op, remote: RemoteTable, data: dict[str, Any], flags: int) -> None:
-        """A frame of JSON to every server, among the pushes."""
-        for server, peer in enumerate(self.peers):
-            header = Header(op, flags, remote.numbers[server], step=self.step)
-            peer.post(self.batch, header, json.dumps(data).encode())
 
     def next_part(self, remote: RemoteTable, server: int, flags: int) -> int:
         """Frames of one table and step are numbered, over all pushes of the step."""

@@ -13,6 +13,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.client.server_connection import order_all
 from paddock.ps.client.server_group import ServerGroup
 from paddock.ps.client.trainer_config import TrainerConfig
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.strategies import STRATEGIES
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
@@ -102,10 +103,12 @@ class Strategy:
         columns: [keys, (n,) int64], of those rows alone.
         """
 
-    def set_lr(self, group: ServerGroup, remote: RemoteTable, lr: float) -> None:
+    def set_rate(self, group: ServerGroup, remote: RemoteTable, rate: Rate) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""
+        body = json.dumps(rate._asdict()).encode()
         with group.room(self.window):
-            group.post_all(Op.RATE, remote, {"lr": lr}, self.flags)
+            for peer, number in zip(group.peers, remote.numbers, strict=True):
+                peer.post(group.batch, Header(Op.RATE, self.flags, number, step=group.step), body)
 
     def step(self, group: ServerGroup) -> None:
         """The end of a batch."""

@@ -6,28 +6,13 @@ import numpy as np
 
 from paddock.ps.jit import F32, F64, I64, choose, kernel
 
-# sqrt(1 - beta2^t) goes below float32's digits of a rate, where it does not change the rate.
-TOLD = 2.0**26
-
-
-def rate_with_correction(rate: float, root: float) -> float:
-    """A rate for paddle_sparse_adam, which has sqrt(1 - beta2^t) from it. root: in [0, 1].
-
-    >>> told = rate_with_correction(0.001, 0.25)
-    >>> bool(np.float32(told) == np.float32(0.001))
-    True
-    >>> round((told / float(np.float32(told)) - 1) * TOLD, 6)
-    0.25
-    """
-    return float(np.float32(rate)) * (1.0 + root / TOLD)
-
 
 @kernel
 def paddle_sparse_adam(values: F32, rows: I64, grads: F32, lr: float, options: F64) -> None:
-    """adam whose correction is one for all rows, and told with the rate: see rate_with_correction.
+    """adam whose correction is one for all rows, and comes with the rate (schedules.Rate).
 
         m = beta1 * m + (1 - beta1) * g; v = beta2 * v + (1 - beta2) * g * g
-        w -= lr * m / (sqrt(v) + epsilon * root)
+        w -= lr * m / (sqrt(v) + epsilon * correction)
 
     values: (capacity, width) float32; grads: (n, dim).
     idle: the table is a dense one, in which a gradient of 0 is that of a row that no example had;
@@ -41,10 +26,7 @@ def paddle_sparse_adam(values: F32, rows: I64, grads: F32, lr: float, options: F
     # In float32: of 0.999 that is a hundred-thousandth less than 0.001.
     gain1, gain2 = one - keep1, one - keep2
     rate = np.float32(lr)
-    root = (lr / np.float64(rate) - 1.0) * 67108864.0 if lr > 0.0 else 0.0
-    if not 0.0 < root <= 1.0:  # The rate carries no correction.
-        root = 1.0
-    epsilon = np.float32(options[2]) * np.float32(root)
+    epsilon = np.float32(options[2]) * np.float32(options[4])
     idle = np.float32(options[2]) if options[3] > 0.0 else epsilon
     for i in range(rows.shape[0]):
         g, row = grads[i], values[rows[i]]

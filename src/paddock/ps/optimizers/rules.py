@@ -329,7 +329,14 @@ _ALL = (
         (Slot("square_mean"), Slot("mean", when="centered"), Slot("velocity", when="momentum")),
     ),
     OptimizerRule(
-        "adam_told", paddle_sparse_adam, {**_ADAM, "idle": Option(0.0, flag=True)}, _MOMENTS
+        "adam_told",
+        paddle_sparse_adam,
+        {
+            **_ADAM,
+            "idle": Option(0.0, flag=True),
+            "correction": Option(1.0, high=1.0, above=True),  # until a rate brings another
+        },
+        _MOMENTS,
     ),
     OptimizerRule("paddle_adam", paddle_adam, _ADAM, (*_MOMENTS, *_POWERS)),
     OptimizerRule(

@@ -15,6 +15,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 
@@ -36,27 +37,46 @@ def learning_rate(spec: OptimizerSpec, step: int, lr: float | None = None) -> fl
     return lr * factor(schedule, step)
 
 
+class Rate(NamedTuple):
+    """A learning rate. correction: of adam_told alone, what its epsilon is multiplied by, which is
+    sqrt(1 - beta2^t).
+    """
+
+    lr: float
+    correction: float = 1.0
+
+
 @dataclass
 class Rates:
     """The learning rate of one table as trainers have set it; lr: None until one has.
 
-    asked: step -> trainer -> (incarnation, lr), of steps of sync that are not committed yet.
+    asked: step -> trainer -> (incarnation, rate), of steps of sync that are not committed yet.
 
     >>> rates = Rates()
-    >>> rates.note(5, (1, 7), 0.1); rates.note(5, (0, 8), 0.2); rates.note(5, (2, 9), 0.3)
+    >>> for member, lr in {(1, 7): 0.1, (0, 8): 0.2, (2, 9): 0.3}.items():
+    ...     rates.note(5, member, Rate(lr))
     >>> rates.commit(5, [(1, 7), (2, 9)]); rates.lr
     0.1
     """
 
     lr: float | None = None
-    asked: dict[int, dict[int, tuple[int, float]]] = field(default_factory=dict)
+    correction: float = 1.0
+    asked: dict[int, dict[int, tuple[int, Rate]]] = field(default_factory=dict)
 
-    def note(self, step: int, member: tuple[int, int], lr: float) -> None:
+    def at(self, spec: OptimizerSpec, step: int) -> Rate:
+        """The rate of the update that starts from global step `step`."""
+        return Rate(learning_rate(spec, step, self.lr), self.correction)
+
+    def set(self, rate: Rate) -> None:
+        """The table has this rate from now on."""
+        self.lr, self.correction = rate
+
+    def note(self, step: int, member: tuple[int, int], rate: Rate) -> None:
         """A trainer's contribution to a step: this rate. Its newest incarnation's last counts."""
         trainer, incarnation = member
         asked = self.asked.setdefault(step, {})
-        if incarnation >= asked.get(trainer, (0, 0.0))[0]:
-            asked[trainer] = incarnation, lr
+        if trainer not in asked or incarnation >= asked[trainer][0]:
+            asked[trainer] = incarnation, rate
 
     def commit(self, step: int, members: Iterable[tuple[int, int]]) -> None:
         """The rate of a step and those after it: what the first of its members to ask wanted.
@@ -65,9 +85,9 @@ class Rates:
         """
         asked = self.asked.get(step, {})
         for trainer, incarnation in sorted(members, reverse=True):
-            newest, lr = asked.get(trainer, (-1, 0.0))
+            newest, rate = asked.get(trainer, (-1, Rate(0.0)))
             if newest == incarnation:
-                self.lr = lr
+                self.set(rate)
         self.asked = {later: of for later, of in self.asked.items() if later > step}
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from paddock.errors import UsageError
 from paddock.ps import jit
-from paddock.ps.jit import F32, I64, plain
+from paddock.ps.jit import F32, F64, I64, plain
 from paddock.ps.optimizers import guards
 from paddock.ps.optimizers.rules import RULES, check_optimizer
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import OptimizerSpec
 
 _FIRST = np.zeros(1, np.int64)
@@ -48,31 +49,35 @@ class Updater:
         self._decays = (float(spec.l1), float(spec.l2))
         self._guarded = any((*self._clips, *self._decays))
 
-    def apply(self, values: F32, rows: I64, grads: F32, lr: float) -> None:
+    def apply(self, values: F32, rows: I64, grads: F32, lr: float | Rate) -> None:
         """Updates values[rows] in place.
 
         Args: values: (capacity, width) float32, C-contiguous. rows: (n,) int64, distinct, each
         below capacity (not checked here). grads: (n, dim) float32, C-contiguous and writable;
-        clipping and l1/l2 overwrite them. lr: of this step (schedules.learning_rate).
+        clipping and l1/l2 overwrite them. lr: of this step (schedules.py).
         """
         assert values.shape[1] == self.width and values.flags.c_contiguous
         assert grads.shape == (len(rows), self.dim) and grads.flags.carray
         assert values.dtype == grads.dtype == np.float32 and rows.dtype == np.int64
-        lr = float(lr) if self._rule.rate is None else self._rule.rate
+        rate = lr if isinstance(lr, Rate) else Rate(lr)
+        lr = float(rate.lr) if self._rule.rate is None else self._rule.rate
+        options = self._options
+        if rate.correction != 1.0 and "correction" in self._rule.options:  # It is the last one.
+            options = np.append(options[:-1], rate.correction)
         if self._compiled:
             if self._guarded:
                 guards.before(values, rows, grads, self._clips, self._decays)
-            self._rule.loops(values, rows, grads, lr, self._options)
+            self._rule.loops(values, rows, grads, lr, options)
             if self.spec.bound:
                 guards.bound(values, rows, self.dim, float(self.spec.bound))
         elif len(rows) == 1:  # A dense shard is updated where it is, not copied there and back.
-            self._apply_arrays(values[rows[0] : rows[0] + 1], grads, lr)
+            self._apply_arrays(values[rows[0] : rows[0] + 1], grads, lr, options)
         else:
             block = values[rows]
-            self._apply_arrays(block, grads, lr)
+            self._apply_arrays(block, grads, lr, options)
             values[rows] = block
 
-    def _apply_arrays(self, block: F32, grads: F32, lr: float) -> None:
+    def _apply_arrays(self, block: F32, grads: F32, lr: float, options: F64) -> None:
         """The same of (n, width), as one row of arrays: (n, dim), and (n, 1) of the scalars."""
         ends = np.cumsum([self.dim] + [1 if slot.per_row else self.dim for slot in self.slots])
         columns = np.split(block, ends[:-1], axis=1)
@@ -84,9 +89,9 @@ class Updater:
             if self._guarded:
                 plain(guards.before)(values, _FIRST, array_grads, self._clips, self._decays)
             if self._rule.arrays:
-                self._rule.arrays(block, grads, lr, self._options)
+                self._rule.arrays(block, grads, lr, options)
             else:
-                plain(self._rule.loops)(values, _FIRST, array_grads, lr, self._options)
+                plain(self._rule.loops)(values, _FIRST, array_grads, lr, options)
             if self.spec.bound:
                 plain(guards.bound)(values, _FIRST, 1, float(self.spec.bound))
         for column, value in zip(columns, values[0], strict=True):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from paddock.ps.group.messages import RECORDS as GROUP_RECORDS
 from paddock.ps.group.messages import GroupRules, record_from_json
 from paddock.ps.group.state import GroupState
-from paddock.ps.optimizers.schedules import learning_rate
 from paddock.ps.server.log_record import LogRecord
 from paddock.ps.server.snapshot_view import LoadRecord
 from paddock.ps.server.table_records import (
@@ -123,7 +122,7 @@ class CommitRecord(GroupRecord):
         """Applies what the members contributed; the same bits on any number of servers."""
         (step, members), now = self.commit, int(self.header.stamp)
         for held in store.tables:
-            lr = learning_rate(held.spec.optimizer, held.base + step - 1, held.rates.lr)
+            lr = held.rates.at(held.spec.optimizer, held.base + step - 1)
             if isinstance(held, ServerSparseTable):
                 for one in held.contributions.merge(step, members, held.spec.merge):
                     held.table.push(

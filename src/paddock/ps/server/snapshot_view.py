@@ -278,7 +278,9 @@ class LoadRecord(LogRecord):
             held.base = held.step - store.committed  # Sync goes on counting from there.
             rates = [of[spec.name] for of in set_rates if spec.name in of]
             if spec.optimizer.lr == held.spec.optimizer.lr:  # Else a new one is wanted.
-                held.rates = Rates(rates[0]["lr"] if rates else None)
+                held.rates = Rates()
+                if rates:  # Of before, the correction is told anew with the next rate.
+                    held.rates = Rates(rates[0]["lr"], rates[0].get("correction", 1.0))
         # What was read since the save is read again.
         parts = [state.get("marks", {}) for state in checkpoint.states]
         marks = {t: (0, position, 0) for t, position in checkpoint.positions.items()}

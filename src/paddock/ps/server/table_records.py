@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError
-from paddock.ps.optimizers.schedules import learning_rate
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.server.log_record import (
     CONTRIBUTION,
@@ -209,14 +209,14 @@ class _Push(TableRecord):
     """A push; in sync a contribution to a step. lr: of its update, fixed when it is logged."""
 
     overlapping = True
-    lr = 0.0
+    lr = Rate(0.0)
 
     def apply_meta(self, store: Store, lsn: int) -> None:
         header = self.header
         if not header.flags & CONTRIBUTION:
             held = store.tables[header.table]
             store.offsets.count(header.trainer, header.step)
-            self.lr = learning_rate(held.spec.optimizer, held.step, held.rates.lr)
+            self.lr = held.rates.at(held.spec.optimizer, held.step)
             held.step += bool(header.flags & LAST)
 
     @property
@@ -260,18 +260,23 @@ class RateRecord(TableRecord):
     numbered = True
 
     def check(self, store: Store) -> None:
-        lr = self.data.get("lr")
+        lr, correction = self.data.get("lr"), self.data.get("correction")
         if not isinstance(lr, float) or not math.isfinite(lr) or lr < 0.0:
             raise RequestError("value", f"the learning rate is {lr!r}", hint="a number, 0 or more")
+        if not isinstance(correction, float) or not 0.0 < correction <= 1.0:
+            raise RequestError(
+                "value", f"the correction of a rate is {correction!r}", hint="above 0, at most 1"
+            )
         self.check_contribution(store, store.find(self.header.table), 0)
 
     def apply_meta(self, store: Store, lsn: int) -> None:
         header, rates = self.header, store.tables[self.header.table].rates
+        rate = Rate(self.data["lr"], self.data["correction"])
         if not header.flags & CONTRIBUTION:
-            rates.lr = float(self.data["lr"])
+            rates.set(rate)
         elif header.step > store.committed:
             member = header.trainer, header.incarnation
-            rates.note(header.step, member, float(self.data["lr"]))
+            rates.note(header.step, member, rate)
 
 
 class ShrinkRecord(TableRecord):

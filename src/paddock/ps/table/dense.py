@@ -12,6 +12,7 @@ import numpy as np
 
 from paddock.errors import PaddockError
 from paddock.ps.jit import F32
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec
 from paddock.ps.table.initial import Initial
@@ -77,7 +78,7 @@ class DenseTable:
         for part, weights in self._weights(start, start + len(out)):
             out[part] = weights
 
-    def push(self, start: int, grads: F32, *, lr: float) -> None:
+    def push(self, start: int, grads: F32, *, lr: float | Rate) -> None:
         """Updates whole shards by grads, (n,) float32, which may be overwritten.
 
         Raises PaddockError, and changes nothing, when a shard is not here or is covered in part.

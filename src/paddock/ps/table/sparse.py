@@ -12,6 +12,7 @@ import numpy as np
 
 from paddock.ps import jit
 from paddock.ps.jit import F32, I64, Flags
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import SparseSpec
 from paddock.ps.table.accessor import (
@@ -150,7 +151,7 @@ class SparseTable:
         keys: I64,
         grads: F32,
         *,
-        lr: float,
+        lr: float | Rate,
         now: float,
         lsn: int,
         shows: F32 | None = None,
@@ -239,7 +240,7 @@ class SparseTable:
             self._columns["touched"].array[rows] = seconds(now)
         return rows, len(fresh)
 
-    def _apply(self, rows: I64, grads: F32, lr: float, lsn: int) -> None:
+    def _apply(self, rows: I64, grads: F32, lr: float | Rate, lsn: int) -> None:
         """Runs the optimizer over pieces of the batch that stay in the cache, and sets versions."""
         values, version = self._values.array, self._columns["version"].array
         if not self._compiled:
@@ -256,7 +257,7 @@ class SparseTable:
         for column in (self._values, *self._columns.values()):
             column.need(self._index.top)
 
-    def _push_partly(self, rows: I64, grads: F32, lr: float, lsn: int) -> None:
+    def _push_partly(self, rows: I64, grads: F32, lr: float | Rate, lsn: int) -> None:
         """As apply, but columns from unlock_from on stay what they are in rows of low score."""
         accessor, dim = self.spec.accessor, self.spec.dim
         reached = score(

@@ -55,7 +55,8 @@ class Op(IntEnum):
     # at the end of a state, DELTA when that adds to those before; with count 0 a JSON {"shard",
     # "version", "own"}: it is this server's, or it is forgotten
     ADOPT = 45
-    # JSON {"lr"}: the table's learning rate from here on; a contribution: from `step` on
+    # JSON {"lr", "correction"}: the table's learning rate from here on; a contribution: from `step`
+    # on
     RATE = 54
     LOAD = 48  # JSON: take over this server's share of a checkpoint
     SKIP = 49  # a push that was refused: its sequence will not be used again

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.optimizers.rules import check_optimizer
-from paddock.ps.optimizers.schedules import Rates, learning_rate
+from paddock.ps.optimizers.schedules import Rate, Rates
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import DenseSpec, TableSpec, check_spec
 from paddock.ps.storage.checkpoint import check_specs, open_checkpoint
@@ -113,9 +113,9 @@ class LocalTables:
         """The dense vector gets these values. values: (size,) float32."""
         self._dense[table].set(0, values)
 
-    def set_lr(self, table: str, lr: float) -> None:
+    def set_lr(self, table: str, lr: float, correction: float = 1.0) -> None:
         """The rate from now on, in place of the spec's."""
-        self._rates[table].lr = lr
+        self._rates[table].set(Rate(lr, correction))
 
     def step(self) -> None:
         """The end of a batch."""
@@ -132,9 +132,9 @@ class LocalTables:
         """The key has this JSON value from now on, in checkpoints too."""
         self._kv[key] = value
 
-    def _rate(self, table: str) -> float:
+    def _rate(self, table: str) -> Rate:
         spec = self._specs()[table]
-        return learning_rate(spec.optimizer, self.steps, self._rates[table].lr)
+        return self._rates[table].at(spec.optimizer, self.steps)
 
     def _specs(self) -> dict[str, TableSpec]:
         return {name: one.spec for name, one in self._tables().items()}

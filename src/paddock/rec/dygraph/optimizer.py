@@ -22,11 +22,12 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.optimizers.paddle_rules import rate_with_correction
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import OptimizerSpec
 from paddock.rec.models import paddle_private as private
 
 CLIPS = ("ClipGradByGlobalNorm", "ClipGradByNorm", "ClipGradByValue")
+AT_ONCE = 1 << 16  # steps whose powers are in memory together
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class OptimizerRules:
     dense: OptimizerSpec
     rows: OptimizerSpec
     moves_idle: bool = False
-    correction: Callable[[float, int], float] | None = None
+    correction: Callable[[float, int], Rate] | None = None
     clip: Any = None
 
 
@@ -57,17 +58,18 @@ class AdamCorrection:
         self._betas = np.array([beta1, beta2], np.float32)
         self._at, self._powers = 0, self._betas
 
-    def __call__(self, rate: float, step: int) -> float:
+    def __call__(self, rate: float, step: int) -> Rate:
         if step < self._at:
             self._at, self._powers = 0, self._betas
         while self._at < step:
-            self._powers = self._powers * self._betas
-            self._at += 1
-            if not self._powers.any():
-                self._at = step
+            # float32, one after the other.
+            factors = np.full((1 + min(step - self._at, AT_ONCE), 2), self._betas)
+            factors[0] = self._powers
+            self._powers = np.multiply.accumulate(factors)[-1]
+            self._at += len(factors) - 1
         one, two = np.float32(1.0) - self._powers
         root = np.sqrt(two)
-        return rate_with_correction(float(np.float32(rate) * root / one), float(root))
+        return Rate(float(np.float32(rate) * root / one), float(root) or 1.0)
 
 
 def rules_of(optimizer: Any) -> OptimizerRules:

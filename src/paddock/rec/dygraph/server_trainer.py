@@ -26,6 +26,7 @@ from paddle.optimizer.lr import ReduceOnPlateau
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.adapters.dense import ModelBuffers, ModelParameters, set_first
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.optimizer import (
     OptimizerRules,
@@ -248,16 +249,16 @@ class ServerTrainer:
         tensors = list(found.values())
         return [ModelBuffers(PADDLE, self.client, tensors, table="buffers", optimizer=SUM)]
 
-    def _rate(self, times: float, *, is_sparse: bool) -> Callable[[float | None], float] | None:
+    def _rate(self, times: float, *, is_sparse: bool) -> Callable[[Rate | None], Rate] | None:
         """The rate that a table is told before a push; None where its spec's stays."""
         lr = private.rate_of(self.optimizer)
         correction = self.rules.correction if is_sparse else None
         if not callable(lr) and correction is None:
             return None
 
-        def rate(_: float | None) -> float:
-            now = float(lr()) if callable(lr) else base_rate(self.optimizer)
-            return correction(now * times, self.steps) if correction else now * times
+        def rate(_: Rate | None) -> Rate:
+            now = times * (float(lr()) if callable(lr) else base_rate(self.optimizer))
+            return correction(now, self.steps) if correction else Rate(now)
 
         return rate
 
