@@ -69,18 +69,13 @@ class HookedModel:
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        self.run = run
+        self.run, self.model = run, self  # The hooks of a DygraphModel are here.
         self.directory = os.path.abspath(run.model_directory)
         self.config = dict(run.config)
         self.own: dict[str, MergeableMetric] = {}
         self._objects: dict[str, Any] = {}
         self._is_fixed = False
-        self._made: ModelBase | None = None
-
-    @property
-    def model(self) -> HookedModel:
-        """Itself: the hooks of a DygraphModel are here."""
-        return self
+        self._made: ModelBase
 
     # ------------------------------------------------------------------------------------ hooks
 
@@ -104,7 +99,7 @@ class HookedModel:
     def create_optimizer(self, net: AttributeLayer, config: object) -> Any:
         """The user's, or that of the configuration; of all parameters where it names none."""
         with _given_parameters(net.parameters()):
-            return self._user.optimizer()
+            return self._made.optimizer()
 
     def create_metrics(self) -> tuple[list[Any], list[str]]:
         """The paddle.metric objects that net() put in _metrics."""
@@ -114,30 +109,25 @@ class HookedModel:
         self, net: AttributeLayer, metrics: object, batch: Inputs, config: object
     ) -> tuple[Any, list[Any], dict[str, Any]]:
         """The model computes a batch: loss, metrics, what is printed."""
-        self._run(self._user, batch, is_infer=False)
-        cost = self._user.get_avg_cost()
+        self._run(self._made, batch, is_infer=False)
+        cost = self._made.get_avg_cost()
         if not isinstance(cost, paddle.Tensor):
             raise UsageError(
                 f"{self.run.model_file}: net() has set no _cost, it is {cost!r}",
                 hint="self._cost = the mean loss of the batch, a tensor",
             )
-        printed = self._taken(self._user.get_metrics())
+        printed = self._taken(self._made.get_metrics())
         return cost.mean() if cost.size > 1 else cost, list(self._objects.values()), printed
 
     def infer_forward(
         self, net: AttributeLayer, metrics: object, batch: Inputs, config: object
     ) -> tuple[list[Any], dict[str, Any]]:
         """The model judges a batch: metrics, what is printed."""
-        self._run(self._user, batch, is_infer=True)
-        printed = self._taken(self._user.get_infer_results())
+        self._run(self._made, batch, is_infer=True)
+        printed = self._taken(self._made.get_infer_results())
         return list(self._objects.values()), printed
 
     # ------------------------------------------------------------------------------------ within
-
-    @property
-    def _user(self) -> ModelBase:
-        assert self._made is not None
-        return self._made
 
     def _load(self, reading: Reading | None) -> ModelBase:
         path, settings = self.run.model_file, PaddleRecEnvs(self.config)

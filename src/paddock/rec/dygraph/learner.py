@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,6 +50,58 @@ def load_model(
     return FolderLearner(run, DygraphFolder(run.model_directory, run.config), place, client)
 
 
+class LocalTrainer:
+    """The trainer of a model alone, with the user's optimizer; see ServerTrainer for its calls."""
+
+    def __init__(self, net: Any, optimizer: Any, missing: str) -> None:
+        self.net, self.optimizer, self.missing = net, optimizer, missing
+
+    def prefetch(self, batch: Any) -> None:
+        """All rows are here."""
+
+    def pull(self) -> None:
+        """All parameters are here."""
+
+    @contextmanager
+    def batch(self, batch: Any) -> Iterator[None]:
+        """Around a forward."""
+        if not self.net.training:
+            yield
+            return
+        self.optimizer.clear_grad()
+        with within_its_rows(self.optimizer):
+            yield
+
+    def step(self, loss: Any) -> None:
+        """Backward and update. Raises PaddockError for a loss that is no number."""
+        loss.backward()
+        check_finite(loss, self.net)
+        self.optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        """The model's state dict."""
+        found: dict[str, Any] = self.net.state_dict()
+        return found
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """The optimizer's state dict; empty before the first step."""
+        found: dict[str, Any] = self.optimizer.state_dict()
+        return found
+
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of each entry of state()."""
+        return {name: list(one.shape) for name, one in self.net.state_dict().items()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """The parameters become these."""
+        self.net.set_state_dict({**self.state(), **state} if self.missing == "init" else state)
+
+    def go_on(self, optimizer: Mapping[str, Any]) -> None:
+        """The optimizer goes on from a state, whose tensors are arrays."""
+        arrays = {k: paddle.to_tensor(v) for k, v in optimizer.items() if isinstance(v, np.ndarray)}
+        self.optimizer.set_state_dict({**optimizer, **arrays})
+
+
 class DygraphLearner:
     """A model with its optimizer.
 
@@ -88,27 +140,27 @@ class DygraphLearner:
         }
         # The others cannot be added up over workers: each worker prints its own.
         self._alone = {at: name for at, name in enumerate(names) if name not in self.metrics}
-        self._served: ServerTrainer | None = None
-        if client is not None:
-            idle = str(config.get("runner.idle_rows", "auto"))
-            self._served = ServerTrainer(
-                client,  # type: ignore[arg-type]  # DataParallelTables has the calls that it makes.
-                self.net,
-                self.optimizer,
-                folder=folder.directory,
-                idle=idle,
-                say=say,
-            )
-            if client.place.trainer:  # Other negatives and other dropout than worker 0's.
-                seed_all(run.seed + client.place.trainer)
+        self._trainer: LocalTrainer | ServerTrainer
+        if client is None:
+            self._trainer = LocalTrainer(self.net, self.optimizer, run.warm_start_missing)
+            return
+        self._trainer = ServerTrainer(
+            client,  # type: ignore[arg-type]  # DataParallelTables has the calls that it makes.
+            self.net,
+            self.optimizer,
+            folder=folder.directory,
+            idle=str(config.get("runner.idle_rows", "auto")),
+            say=say,
+        )
+        if client.place.trainer:  # Other negatives and other dropout than worker 0's.
+            seed_all(run.seed + client.place.trainer)
 
     def _finder(self, at: int) -> Callable[[], Any]:
         return lambda: self._found[at]
 
     def prefetch(self, batch: Any) -> None:
         """Ask for the next batch's rows, where strategy and model allow."""
-        if self._served is not None:
-            self._served.prefetch(batch)
+        self._trainer.prefetch(batch)
 
     def train(self, batch: Any) -> Mapping[str, float]:
         """The model learns one batch, in the order of PaddleRec's trainer."""
@@ -116,21 +168,11 @@ class DygraphLearner:
             self.net.train()
         hooks, config = self._folder.model, self._folder.config
         with user_code(self._folder.directory):
-            if self._served is None:
-                self.optimizer.clear_grad()
-                around = within_its_rows(self.optimizer)
-            else:
-                around = self._served.batch(batch)
-            with around:
+            with self._trainer.batch(batch):
                 loss, self._found, printed = hooks.train_forward(
                     self.net, self._found, batch, config
                 )
-            if self._served is None:
-                loss.backward()
-                check_finite(loss, self.net)
-                self.optimizer.step()
-            else:
-                self._served.step(loss)
+            self._trainer.step(loss)
         return self._numbers(printed, loss)
 
     def evaluate(self, batch: Any) -> Mapping[str, float]:
@@ -143,7 +185,7 @@ class DygraphLearner:
                 f"{self._folder.directory}: DygraphModel has no infer_forward",
                 hint="write it, or evaluate with the model's own script",
             )
-        around = nullcontext() if self._served is None else self._served.batch(batch)
+        around = self._trainer.batch(batch)
         with user_code(self._folder.directory), paddle.no_grad(), around:
             self._found, printed = hooks.infer_forward(self.net, self._found, batch, config)
         return self._numbers(printed, None)
@@ -164,18 +206,11 @@ class DygraphLearner:
         """
         if isinstance(self._client, DataParallelTables):
             self._client.save(directory)
-        if self._served is not None:
-            self.export(directory)
-            return
-        paddle.save(self.net.state_dict(), os.path.join(directory, PARAMETERS))
-        state = self.optimizer.state_dict()
-        if state:  # Empty before the first step.
-            paddle.save(state, os.path.join(directory, OPTIMIZER))
+        self.export(directory)
 
     def refresh(self) -> None:
         """With servers: parameters and buffers as they have them now."""
-        if self._served is not None:
-            self._served.pull()
+        self._trainer.pull()
 
     def load(self, directory: str) -> None:
         """The parameters; of a checkpoint of our own (it knows its position) the optimizer, too.
@@ -186,33 +221,22 @@ class DygraphLearner:
         if not os.path.isfile(path):
             raise UsageError(f"{directory} has no {PARAMETERS}", hint="the directory of one epoch")
         state = read_arrays(path)
-        if self._served is None:
-            shapes = {name: list(one.shape) for name, one in self.net.state_dict().items()}
-        else:
-            shapes = self._served.shapes()
-        _check_fits(path, state, shapes, self._missing)
-        if self._served is not None:
-            self._served.set_state(state)
-            if isinstance(self._client, DataParallelTables) and is_of_servers(directory):
-                self._client.load(directory)
-                self._served.go_on()
-            return
-        if self._missing == "init":
-            state = {**self.net.state_dict(), **state}
-        self.net.set_state_dict(state)
+        _check_fits(path, state, self._trainer.shapes(), self._missing)
+        self._trainer.set_state(state)
         rest = os.path.join(directory, OPTIMIZER)
-        if os.path.isfile(rest) and os.path.isfile(os.path.join(directory, STATE)):
-            found = read_arrays(rest).items()
-            self.optimizer.set_state_dict(
-                {k: paddle.to_tensor(v) if isinstance(v, np.ndarray) else v for k, v in found}
-            )
+        if isinstance(self._client, DataParallelTables) and is_of_servers(directory):
+            self._client.load(directory)
+            self._trainer.go_on({})
+        elif self._client is None and all(
+            map(os.path.isfile, (rest, os.path.join(directory, STATE)))
+        ):
+            self._trainer.go_on(read_arrays(rest))
 
     def export(self, directory: str) -> None:
         """The files that PaddleRec's own infer.py loads are written."""
-        if self._served is None:
-            self.save(directory)
-        else:
-            paddle.save(self._served.state(), os.path.join(directory, PARAMETERS))
+        paddle.save(self._trainer.state(), os.path.join(directory, PARAMETERS))
+        if state := self._trainer.optimizer_state():
+            paddle.save(state, os.path.join(directory, OPTIMIZER))
 
 
 class FolderLearner(DygraphLearner):

@@ -12,7 +12,7 @@ line says which; runner.idle_rows: exact | still chooses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -93,19 +93,18 @@ class ServerTrainer:
         learned = {id(one) for one in private.parameters_of(optimizer) if not one.stop_gradient}
         sparse = _sparse_layers(model, learned)
         _say_whole(model, learned, say)
-        self._kept = [
-            layers[0].weight
-            for name, layers in sparse.items()
-            if self._stays(name, layers, folder, idle, say)
-        ]
-        first = {
-            name: layers[0].weight
-            for name, layers in sparse.items()
-            if not any(layers[0].weight is one for one in self._kept)
-        }
-        self.tables = [self._table(name, sparse[name]) for name in first]
-        self._taken = {id(layer) for name in first for layer in sparse[name]}
-        self._start(first)
+        kept = [name for name, one in sparse.items() if self._stays(name, one, folder, idle)]
+        self._kept = [sparse.pop(name)[0].weight for name in kept]
+        first = [layers[0].weight for layers in sparse.values()]
+        self.tables = [self._table(name, layers) for name, layers in sparse.items()]
+        self._taken = {id(layer) for layers in sparse.values() for layer in layers}
+
+        def give() -> None:
+            for table, weight in zip(self.tables, first, strict=True):
+                table.set(PADDLE.array(weight))
+
+        # Trainer 0 gives the rows, unless its earlier life or a checkpoint did; all wait.
+        set_first(client, ROWS, give)
         self.dense: list[ModelParameters | ModelBuffers] = list(self._dense_parts(learned))
         self.dense += self._buffers()
 
@@ -144,10 +143,9 @@ class ServerTrainer:
         layers: list[nn.Embedding],
         folder: str,
         idle: str,
-        say: Callable[[str], None],
     ) -> bool:
         """The sparse embedding is a dense table: its weight is used, or all its rows move."""
-        weight = layers[0].weight
+        weight, say = layers[0].weight, self._say
         size = int(np.prod(weight.shape))
         moves = self.rules.moves_idle or any(decay_of(weight, self.optimizer))
         is_exact = self.client.strategy.name == "sync" and size <= IDLE_MAX
@@ -193,15 +191,6 @@ class ServerTrainer:
         listed = private.parameters_of(self.optimizer)
         listed[:] = [one for one in listed if one is not weight]
         return table
-
-    def _start(self, first: dict[str, Any]) -> None:
-        """Trainer 0 gives the rows, unless its earlier life or a checkpoint did; all wait."""
-
-        def give() -> None:
-            for table in self.tables:
-                table.set(PADDLE.array(first[table.name]))
-
-        set_first(self.client, ROWS, give)
 
     def _dense_parts(self, learned: set[int]) -> Iterator[ModelParameters | ModelBuffers]:
         """A table for each rule, of all parameters that have it."""
@@ -315,13 +304,8 @@ class ServerTrainer:
             self._said.add(line)
             self._say(line)
 
-    @property
-    def _is_lazy(self) -> bool:
-        """Adam whose sparse gradients move only the batch's rows."""
-        return self.rules.correction is not None and not self.rules.moves_idle
-
     def _say_dense(self) -> None:
-        if self._is_lazy:
+        if self.rules.correction is not None and not self.rules.moves_idle:  # a lazy Adam
             self._say_once(
                 "functional.embedding(sparse=True): its weight is a dense table, all rows of which "
                 "move at every step; alone lazy_mode moves those of the batch (nn.Embedding does)"
@@ -353,8 +337,8 @@ class ServerTrainer:
 
     # --------------------------------------------------------------------------- the whole model
 
-    def go_on(self) -> None:
-        """The tables were loaded: parameters and steps as they have them."""
+    def go_on(self, optimizer: Mapping[str, Any]) -> None:
+        """The tables were loaded: parameters and steps as they have them. optimizer: empty."""
         self._begin_count()
         self.pull()
 
@@ -371,6 +355,10 @@ class ServerTrainer:
             whole = paddle.to_tensor(table.whole())
             own.update(dict.fromkeys(table.state_keys, whole))
         return {key: own[key] for key in self._keys if key in own}
+
+    def optimizer_state(self) -> dict[str, Any]:
+        """Nothing: the servers have it."""
+        return {}
 
     def shapes(self) -> dict[str, list[int]]:
         """The shape of each entry of state()."""
