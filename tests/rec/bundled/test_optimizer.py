@@ -11,8 +11,8 @@ import pytest
 from paddock import ps
 from paddock.errors import UsageError
 from paddock.ps.optimizers.schedules import learning_rate
+from paddock.rec.bundled.learner import rule_of
 from paddock.rec.bundled.local_tables import LocalTables
-from paddock.rec.bundled.optimizer import rule_of
 from paddock.rec.models.inputs import Hyper
 
 STEPS = (0, 5, 10, 20, 30)

@@ -10,8 +10,8 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps.optimizers.rules import check_optimizer
-from paddock.rec.dygraph.metric import PaddleMetric, counts_of, number
 from paddock.rec.dygraph.optimizer import AdamCorrection, clip_gradients, own_rule, rules_of
+from paddock.rec.metrics import PaddleMetric, counts_of, number
 
 
 def made(kind: str, **attributes: Any) -> Any:

@@ -1,4 +1,15 @@
-"""Trains a bundled model: its description, a framework, and tables here or on the servers."""
+"""Trains a bundled model: its description, a framework, and tables here or on the servers.
+
+An export is what a plain program loads, a state dict of torch or Paddle, and its facts:
+
+    model.pt | model.pdparams   {"<part>.weight": ...}: as torch.nn.Linear, paddle.nn.Embedding ...
+                                have them; the rows of a table by id, from 0 on
+    model.json                  which model, its hyper-parameters, each tensor's shape
+
+hyper_parameters.optimizer names the rule of all tables. The servers compute the rate of each step,
+so it is one for all workers; steps are theirs: of the job in sync, pushes of all workers in async
+and half_async.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +18,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +27,13 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Batch
 from paddock.errors import PaddockError, UsageError
-from paddock.rec.bundled.export import export_model, import_model, is_export
+from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 from paddock.rec.bundled.formats import format_of
 from paddock.rec.bundled.local_tables import LocalTables
-from paddock.rec.bundled.optimizer import rule_of
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper
-from paddock.rec.models.net import Net, Output
+from paddock.rec.models.net import Net, Output, Table
 from paddock.rec.readers.paddlerec import load_file
 from paddock.rec.readers.source import ChunkSource, make_source
 from paddock.rec.report import print_line
@@ -38,7 +49,7 @@ AHEAD = ("async", "half_async", "staleness")
 class BundledLearner:
     """A Learner of one of the bundled models; see paddock.rec.learner for its calls.
 
-    client: a paddock.ps.Client where there are servers, a Copied where workers train copies; None
+    client: a paddock.ps.Client where there are servers, DataParallelTables of copies; None
     keeps the tables in this process.
     """
 
@@ -196,3 +207,128 @@ def framework_of(run: TrainingRun) -> Any:
             f"runner.framework is {run.framework}, and {error.name} is not installed",
             hint=f"pip install {FRAMEWORKS[error.name]}; or -o framework={other}",
         ) from error
+
+
+FILES = {"torch": "model.pt", "paddle": "model.pdparams"}
+# Rows asked for at once.
+BLOCK = 1 << 16
+ROWS_MAX = 1 << 28
+
+
+def export_model(net: Net, name: str, run: TrainingRun, directory: str) -> None:
+    """Writes both files. Raises UsageError for a table too large for one array."""
+    where = Path(directory)
+    where.mkdir(parents=True, exist_ok=True)
+    state = {**net.state(), **{f"{t.spec.name}.weight": _rows(net, t) for t in net.tables.values()}}
+    net.save_state(state, str(where / FILES[net.name]))
+    facts = {
+        "framework": net.name,
+        "model": name,
+        "hyper_parameters": run.hyper,
+        "tensors": {name: list(one.shape) for name, one in state.items()},
+    }
+    (where / "model.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")
+
+
+def is_export(directory: str) -> bool:
+    """export_model() wrote the directory."""
+    return any(Path(directory, name).is_file() for name in FILES.values())
+
+
+def import_model(net: Net, directory: str) -> None:
+    """Tables and dense parameters become the export's; optimizers begin anew.
+
+    Raises UsageError for the export of another framework or other shapes.
+    """
+    path = Path(directory) / FILES[net.name]
+    if not path.is_file():
+        raise UsageError(
+            f"{directory} was exported by another framework than {net.name}",
+            hint="runner.framework: as that run had it",
+        )
+    state = net.read_state(str(path))
+    tables = {f"{table.spec.name}.weight": table for table in net.tables.values()}
+    wanted = {name: one.shape for name, one in net.state().items()}
+    wanted |= {name: (table.rows, table.spec.dim) for name, table in tables.items()}
+    found = {name: one.shape for name, one in state.items()}
+    if found != wanted:
+        odd = sorted(name for name in {*wanted, *found} if wanted.get(name) != found.get(name))
+        raise UsageError(
+            f"{path} has other parameters than this model: {', '.join(odd)}",
+            hint="the hyper-parameters that it was trained with are in its model.json",
+        )
+    for name, table in tables.items():
+        rows = state.pop(name)
+        for start in range(0, table.rows, BLOCK):
+            part = rows[start : start + BLOCK]
+            net.client.set(table.spec.name, np.arange(start, start + len(part)), part)
+    net.load_state(state)
+
+
+def _rows(net: Net, table: Table) -> NDArray[np.float32]:
+    """All rows, those of ids that were never seen too, at their first values."""
+    name, rows = table.spec.name, table.rows
+    if rows > ROWS_MAX:
+        raise UsageError(
+            f"table {name!r} of {rows} rows is too large to export as one array ({ROWS_MAX})",
+            hint="serve its rows: paddock ps publish",
+        )
+    out = np.empty((rows, table.spec.dim), np.float32)
+    for start in range(0, rows, BLOCK):
+        ids = np.arange(start, min(start + BLOCK, rows))
+        out[start : start + len(ids)] = net.client.pull(name, ids)
+    return out
+
+
+# optimizer.class of PaddleRec's files, in small letters: the rules of the servers.
+RULES = ("adam", "adamw", "sgd", "adagrad", "momentum", "rmsprop", "ftrl")
+# scheduler, Paddle's name of it too -> ScheduleSpec.kind.
+SCHEDULERS = {
+    "constant": "constant",
+    "exponential": "exponential", "exponentialdecay": "exponential",
+    "natural_exp": "natural_exp", "naturalexpdecay": "natural_exp",
+    "inverse_time": "inverse_time", "inversetimedecay": "inverse_time",
+    "piecewise": "piecewise", "piecewisedecay": "piecewise",
+    "cosine": "cosine", "cosineannealingdecay": "cosine",
+}  # fmt: skip
+
+
+def rule_of(hyper: Hyper) -> OptimizerSpec:
+    """The optimizer that a config names. Raises UsageError for one that is not known."""
+    name = hyper("optimizer.class", "Adam")
+    hyper("optimizer.strategy", "sync")  # The job's strategy is read elsewhere.
+    if name.lower() not in RULES:
+        raise UsageError(
+            f"hyper_parameters.optimizer.class is {name!r}", hint="one of " + ", ".join(RULES)
+        )
+    rate, l2 = hyper("optimizer.learning_rate", 0.001), hyper("optimizer.l2", 0.0)
+    return OptimizerSpec(name.lower(), rate, l2=l2, schedule=schedule_of(hyper, rate))
+
+
+def schedule_of(hyper: Hyper, rate: float) -> ScheduleSpec:
+    """The learning rate over the steps; decay_rate alone is exponential, as in PaddleRec.
+
+    >>> schedule_of(Hyper({"optimizer.decay_rate": 0.5, "optimizer.decay_steps": 100}), 0.1).kind
+    'exponential'
+    """
+    decay, every = hyper("optimizer.decay_rate", 1.0), hyper("optimizer.decay_steps", 1)
+    name = hyper("optimizer.scheduler", "constant" if decay == 1.0 else "exponential")
+    kind = SCHEDULERS.get(name.lower())
+    if kind is None:
+        hint = "one of " + ", ".join(dict.fromkeys(SCHEDULERS.values()))
+        raise UsageError(f"hyper_parameters.optimizer.scheduler is {name!r}", hint=hint)
+    part = 1.0 / (rate or 1.0)  # The file has rates, a ScheduleSpec parts of the optimizer's own.
+    found = ScheduleSpec(
+        kind,
+        warmup_steps=hyper("optimizer.warmup_steps", 0),
+        warmup_start=hyper("optimizer.start_lr", 0.0) * part,
+    )
+    if kind == "piecewise":
+        values = tuple(one * part for one in hyper("optimizer.values", [rate]))
+        return replace(found, boundaries=tuple(hyper("optimizer.boundaries", [0])), values=values)
+    if kind == "cosine":
+        # Who has a learning_rate below the file's end_lr has it throughout.
+        return replace(found, rate=min(1.0, hyper("optimizer.end_lr", 0.0) * part), every=every)
+    if kind == "constant":
+        return found
+    return replace(found, rate=decay, every=every, staircase=hyper("optimizer.staircase", True))

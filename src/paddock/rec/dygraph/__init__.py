@@ -2,7 +2,6 @@
 
 folder          a folder's modules are imported, its model and data sets made
 learner         loads a folder; trains its model
-metric          a user's metric, whose counts add up over workers
 reading         batches of the user's RecDataset, dealt to the workers
 optimizer       a user's paddle.optimizer as rules of the servers
 server_trainer  a user's model with its parameters on the servers

@@ -17,12 +17,11 @@ from paddock.ps import Client
 from paddock.rec.checkpoints import STATE
 from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.folder import DygraphFolder, user_code
-from paddock.rec.dygraph.metric import PaddleMetric, counts_of, number
 from paddock.rec.dygraph.paddle_patches import within_its_rows
 from paddock.rec.dygraph.reading import Batches
 from paddock.rec.dygraph.server_trainer import ServerTrainer
 from paddock.rec.learner import WorkerRank
-from paddock.rec.metrics import MergeableMetric
+from paddock.rec.metrics import MergeableMetric, PaddleMetric, counts_of, number
 from paddock.rec.pickles import read_arrays
 from paddock.rec.report import printer_of
 from paddock.rec.resume import is_of_servers
