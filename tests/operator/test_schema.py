@@ -11,8 +11,26 @@ from paddlejobs import DOCUMENTED, FULL
 from paddock.errors import UsageError
 from paddock.operator.manifests.crd import crd, crd_text, crd_v1beta1
 from paddock.operator.rules import RULES
-from paddock.operator.schema import PHASES, ROLE, TREE, fields, rows
-from paddock.operator.spec import CleanPodPolicy, Intranet, RestartScope, RuleAction, SuccessPolicy
+from paddock.operator.schema import (
+    CODES_MAX,
+    LABEL,
+    NAME_MAX,
+    PHASES,
+    REPLICAS_MAX,
+    ROLE,
+    TREE,
+    fields,
+    rows,
+)
+from paddock.operator.spec import (
+    Cause,
+    CleanPodPolicy,
+    Intranet,
+    RestartScope,
+    RoleName,
+    RuleAction,
+    SuccessPolicy,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,12 +126,25 @@ def test_the_phases_are_those_that_paddleflow_knows() -> None:
         ("spec.successPolicy", get_args(SuccessPolicy)),
         ("spec.worker.restartScope", get_args(RestartScope)),
         ("spec.failurePolicy.rules[].action", get_args(RuleAction)),
+        ("spec.failurePolicy.rules[].roles[]", get_args(RoleName)),
+        ("spec.failurePolicy.rules[].causes[]", get_args(Cause)),
     ],
 )
 def test_the_words_are_those_of_the_job(path: str, words: tuple[str, ...]) -> None:
     """JobSpec's types and the table say the same."""
     (row,) = [f for f in fields() if f.path == path]
     assert {w for w in row.values if w} == {w for w in words if w}
+
+
+def test_limits_and_phases_are_those_of_the_code() -> None:
+    """The table is data, and repeats the numbers that the code counts with."""
+    known = {f.path: f for f in fields()}
+    role, gang = known["spec.worker.replicas"], known["spec.schedulingPolicy.minAvailable"]
+    assert (role.most, gang.most) == (REPLICAS_MAX, 3 * REPLICAS_MAX)
+    codes = known["spec.failurePolicy.rules[].exitCodes.values[]"]
+    name = known["spec.worker.template.spec.containers[].name"]
+    assert (codes.most, name.most, name.pattern) == (CODES_MAX, NAME_MAX, f"^{LABEL}$")
+    assert known["status.phase"].text == f"One of {', '.join(PHASES)}."
 
 
 def test_the_definition_is_structural() -> None:

@@ -12,7 +12,8 @@ status         reads and writes the status, and the controller's state in it
 messages       sentences for status.message, conditions and events
 decision       ObservedState, Decision, actions and settings
 spec           the fields of a PaddleJob, and JobSpec
-schema         the table of every field: definition, reference, validation
+fields.yaml    the table of every field: definition, reference, validation
+schema         reads that table
 validation     checks each field by itself
 rules          the rules between fields, each in CEL and in Python
 read_spec      checks a whole spec; the JobSpec

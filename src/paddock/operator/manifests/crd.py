@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition, from the tables of schema.py and rules.py. Pure."""
+"""The CustomResourceDefinition, from the tables of fields.yaml and rules.py. Pure."""
 
 from __future__ import annotations
 
