@@ -21,7 +21,7 @@ import msgspec
 import yaml
 from lightkube.config.client_adapter import ConnectionParams
 from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import Cluster, Context, NameValue, User, UserExec
+from lightkube.config.models import Cluster, Context, NameValue, User
 from lightkube.core.exceptions import ConfigError
 
 from paddock import __version__
@@ -94,7 +94,9 @@ def open_http(config: SingleConfig) -> httpx2.AsyncClient:
     """
     user = config.user or User()
     if user.exec is not None and user.exec.apiVersion == EXEC_V1:
-        user = msgspec.structs.replace(user, exec=_as_v1beta1(user.exec))
+        env = [*(user.exec.env or ()), NameValue("KUBERNETES_EXEC_INFO", EXEC_INFO)]
+        plugin = msgspec.structs.replace(user.exec, apiVersion=f"{EXEC_V1}beta1", env=env)
+        user = msgspec.structs.replace(user, exec=plugin)
     config = config._replace(user=user)
     try:
         params = ConnectionParams().httpx_params(config)
@@ -117,15 +119,11 @@ def _goes_by_proxy(server: str) -> bool:
     proxies = getproxies()
     if url.scheme not in proxies and "all" not in proxies:
         return False
-    return not proxy_bypass(url.host) and not _is_within(url.host, proxies.get("no", ""))
-
-
-def _is_within(host: str, networks: str) -> bool:
-    for name in networks.split(","):
+    for name in proxies.get("no", "").split(","):
         with contextlib.suppress(ValueError):  # a name, of the host or in the list
-            if ip_address(host) in ip_network(name.strip(), strict=False):
-                return True
-    return False
+            if ip_address(url.host) in ip_network(name.strip(), strict=False):
+                return False
+    return not proxy_bypass(url.host)
 
 
 class TokenFile(httpx2.Auth):
@@ -164,10 +162,3 @@ class TokenFile(httpx2.Auth):
             found = ""  # It is being replaced; the old one is good for a while.
         self._token = found or self._token
         self._read_at = self._clock()
-
-
-def _as_v1beta1(plugin: UserExec) -> UserExec:
-    info = NameValue(name="KUBERNETES_EXEC_INFO", value=EXEC_INFO)
-    return msgspec.structs.replace(
-        plugin, apiVersion=f"{EXEC_V1}beta1", env=[*(plugin.env or ()), info]
-    )

@@ -46,7 +46,10 @@ class Http1Transport(httpx2.AsyncBaseTransport):
         origin = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
         connection = self._take(origin) or await self._connect(origin, limits.get("connect"))
         try:
-            await connection.send(_written(request), limits.get("write"))
+            head = [b"%s %s HTTP/1.1" % (request.method.encode(), url.raw_path)]
+            head += [b"%s: %s" % pair for pair in request.headers.raw]
+            text = b"\r\n".join([*head, b"", b""]) + request.content
+            await connection.send(text, limits.get("write"))
             version, status, headers = await connection.read_head(limits.get("read"))
             body = Body(self, connection, _framing(status, headers), limits.get("read"))
         except BaseException:
@@ -190,8 +193,16 @@ class Body(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Pieces of the body, as soon as they are there."""
         if self._size == CHUNKED:
-            while size := await self._next_chunk():
-                async for piece in self._exactly(size):
+            while True:
+                size = (await self._line()).partition(b";")[0].strip()
+                try:
+                    left = int(size, 16)
+                except ValueError as error:
+                    text = f"{size[:20]!r} is no size of a chunk"
+                    raise httpx2.RemoteProtocolError(text) from error
+                if not left:
+                    break
+                async for piece in self._exactly(left):
                     yield piece
                 await self._line()
             while await self._line():  # trailers, which nobody wants
@@ -220,14 +231,6 @@ class Body(httpx2.AsyncByteStream):
             size -= len(piece)
             yield piece
 
-    async def _next_chunk(self) -> int:
-        line = await self._line()
-        size = line.partition(b";")[0].strip()
-        try:
-            return int(size, 16)
-        except ValueError as error:
-            raise httpx2.RemoteProtocolError(f"{size[:20]!r} is no size of a chunk") from error
-
     async def _line(self) -> bytes:
         with self._connection.limit(self._seconds, httpx2.ReadTimeout, httpx2.RemoteProtocolError):
             return (await self._connection.reader.readuntil(b"\r\n"))[:-2]
@@ -239,13 +242,6 @@ class Body(httpx2.AsyncByteStream):
 
 UNTIL_END = -1
 CHUNKED = -2
-
-
-def _written(request: httpx2.Request) -> bytes:
-    """The request as bytes."""
-    head = [b"%s %s HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
-    head += [b"%s: %s" % pair for pair in request.headers.raw]
-    return b"\r\n".join([*head, b"", b""]) + request.content
 
 
 def _framing(status: int, headers: list[tuple[bytes, bytes]]) -> int:

@@ -61,10 +61,6 @@ NO_ANSWER = (
 )  # fmt: skip
 
 
-def ignore(_: object) -> None:
-    """Drop a warning."""
-
-
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """How calls are made. No call waits here: whoever makes many of them limits them.
@@ -76,7 +72,7 @@ class HttpOptions:
     connect_seconds: float = 5.0
     answer_seconds: float = 30.0
     idle_seconds: float = 75.0
-    warn: Callable[[str], None] = ignore
+    warn: Warn | None = None
 
 
 @dataclass(frozen=True, slots=True)
