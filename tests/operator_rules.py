@@ -10,7 +10,7 @@ from paddock.operator.decision import Create, Delete
 from paddock.operator.read_spec import read_spec
 from paddock.operator.runtime.executor import canonical
 from paddock.operator.schema import PHASES
-from paddock.operator.status import MESSAGE_MAX, read_status
+from paddock.operator.status import MESSAGE_MAX, has_ended, read_status
 
 if TYPE_CHECKING:
     from paddock.operator.decision import Decision, ObservedState
@@ -34,14 +34,15 @@ def check_rules(observed: ObservedState, decision: Decision) -> None:
                                      *observed.pod_groups)} | {job.metadata.uid}  # fmt: skip
     assert all(a.uid in uids for a in decision.actions if not isinstance(a, Create)), "not ours"
     is_suspended = isinstance(job.spec, dict) and job.spec.get("suspend") is True
-    if job.metadata.deletionTimestamp or previous.is_over or is_suspended:
+    is_over = has_ended(previous.phase, previous.reason)
+    if job.metadata.deletionTimestamp or is_over or is_suspended:
         assert made == []
-    if not (job.metadata.deletionTimestamp or previous.is_over or is_suspended):
+    else:
         check_unread(observed, decision)
     if decision.status is None:
         return
     assert decision.status["phase"] in PHASES
-    if previous.is_over and not job.metadata.deletionTimestamp:
+    if has_ended(previous.phase, previous.reason) and not job.metadata.deletionTimestamp:
         assert decision.status["phase"] == previous.phase, "the end is the end"
     after = read_status(canonical(decision.status))
     step = after.state.attempt - previous.state.attempt

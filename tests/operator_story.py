@@ -25,7 +25,7 @@ from paddock.kube.client import (
 )
 from paddock.operator.decision import Kind, OperatorSettings
 from paddock.operator.names import LABEL_POD
-from paddock.operator.pods import owner_reference
+from paddock.operator.pods import meta_of
 from paddock.operator.runtime.executor import RESOURCES
 
 if TYPE_CHECKING:
@@ -291,8 +291,8 @@ class Story:
 
     def orphan(self, words: list[str], given: Any) -> None:
         """orphan KIND NAME: the job controls it, and an operator before ours made it."""
-        owner = owner_reference(self.world.job(self.job))
-        manifest: Document = {"metadata": {"name": words[1], "ownerReferences": [owner]}}
+        owners = meta_of(self.world.job(self.job), words[1])["ownerReferences"]
+        manifest: Document = {"metadata": {"name": words[1], "ownerReferences": owners}}
         if words[0] != "service":  # as v0.3.5 has them
             manifest["metadata"]["labels"] = {LABEL_POD: words[1]}
         if words[0] == "pod":

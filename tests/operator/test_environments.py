@@ -228,7 +228,8 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(
         builder.job.metadata, spec, builder.slots,
-        attempt=0, address=lambda pod: given[pod]["POD_IP"], port=builder.port,
+        attempt=0, addresses={pod: env["POD_IP"] for pod, env in given.items()},
+        ports=builder.ports,
     )  # fmt: skip
     for slot in builder.slots:
         own = given[slot.name]
@@ -304,7 +305,7 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     assert isinstance(data, dict)
     absent = {name for name, ref in refs.items() if ref["key"] not in data}
     assert "PADDLE_TRAINER_ENDPOINTS" in absent
-    assert absent == set(builder.too_long(pods))
+    assert absent == set(builder.environments(pods).too_long())
     assert [name for name in absent if not refs[name].get("optional")] == []
     assert not refs[GATE].get("optional")
     assert max(map(len, data.values())) < 128 * 1024

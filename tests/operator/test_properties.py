@@ -20,7 +20,7 @@ from paddock.operator import names
 from paddock.operator.decision import ObservedState, OperatorSettings
 from paddock.operator.reconcile import reconcile
 from paddock.operator.runtime.executor import canonical
-from paddock.operator.status import TERMINAL, ControllerState, read_status
+from paddock.operator.status import TERMINAL, ControllerState, has_ended, read_status
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
@@ -184,7 +184,7 @@ def test_whatever_happens_every_rule_holds_and_the_job_settles(
         check_started(world)
         status = read_status(world.job(JOB).status)
         assert not over or status.phase == over
-        over = status.phase if status.is_over else ""
+        over = status.phase if has_ended(status.phase, status.reason) else ""
     assert heal(world) in (*TERMINAL, "Running")
 
 

@@ -15,7 +15,7 @@ from machine.world import QUIET
 from paddock.errors import UsageError
 from paddock.kube.client import PADDLE_JOBS, PODS
 from paddock.operator.run import Operator, own_namespace
-from paddock.operator.runtime.clock import SystemClock
+from paddock.operator.runtime.clock import Clock
 from paddock.operator.runtime.log import Logger
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Run:
     """An operator on this machine's real clock and loop, with a server in memory."""
 
     def __init__(self, options: OperatorOptions) -> None:
-        clock = SystemClock()
+        clock = Clock()
         self.server = MemoryServer(now=clock.now)
         self.lines: list[str] = []
         self.stop = asyncio.Event()

@@ -23,7 +23,7 @@ from paddock.kube.objects import (
 )
 from paddock.operator.decision import Create, Delete, ObservedState, OperatorSettings
 from paddock.operator.names import LABEL_JOB, LABEL_POD, LABEL_UID, OLD_FINALIZER
-from paddock.operator.pods import owner_reference
+from paddock.operator.pods import meta_of
 from paddock.operator.reconcile import reconcile
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def before_the_upgrade(world: World, intranet: str = "PodIP") -> None:
     """A job as v0.3.5 leaves it: its Services have no labels at all (it lists by owner)."""
     spec = {**SPEC, "intranet": intranet}
     made = world.server.create(PADDLE_JOBS, "ml", {"metadata": {"name": "old"}, "spec": spec})
-    owner = owner_reference(made.read(PaddleJob))
+    owners = meta_of(made.read(PaddleJob), "old")["ownerReferences"]
     for name in ("old-worker-0", "old-worker-1"):
-        meta = {"name": name, "ownerReferences": [owner]}
+        meta = {"name": name, "ownerReferences": owners}
         world.server.create(SERVICES, "ml", {"metadata": meta, "spec": {"ports": [{"port": 80}]}})
         labels = {"paddle-res-name": name, "paddle-res-type": "worker"}
         manifest = {"metadata": {**meta, "labels": labels}, "spec": {"containers": [CONTAINER]}}

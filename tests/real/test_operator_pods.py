@@ -45,7 +45,7 @@ def environments(hosts: Hosts, replicas: Mapping[str, int], how: str) -> dict[st
     """The variables of each pod. how: "ip", or "name" for <pod>.<job>, as with intranet DNS."""
     roles = tuple(RoleSpec(r, n, n, n, {}) for r, n in replicas.items())
     spec = JobSpec(roles, "PS" if "ps" in replicas else "Collective", with_gloo=1)
-    seats = pod_slots(JOB, spec, lambda _role: False)
+    seats = pod_slots(JOB, spec)
     at = {seat.name: hosts[number] for number, seat in enumerate(seats)}
     # In place of the cluster's DNS.
     rows = [f"{host.address} {name}.{JOB} {name}\n" for name, host in at.items()]
@@ -56,8 +56,8 @@ def environments(hosts: Hosts, replicas: Mapping[str, int], how: str) -> dict[st
         spec,
         seats,
         attempt=0,
-        address=lambda pod: at[pod].address if how == "ip" else f"{pod}.{JOB}",
-        port=lambda _pod: 36000,
+        addresses={p: h.address if how == "ip" else f"{p}.{JOB}" for p, h in at.items()},
+        ports=dict.fromkeys(at, 36000),
     )
     return {seat.name: made.of(seat) for seat in seats}
 

@@ -46,7 +46,7 @@ def objects_of(
     document: object, namespace: str, settings: OperatorSettings
 ) -> tuple[tuple[str, ...], list[Manifest]]:
     """(warnings, manifests in order of creation). Raises UsageError with every problem."""
-    from paddock.kube.objects import Meta, PaddleJob, PodGroup, PodGroupStatus
+    from paddock.kube.objects import Meta, PaddleJob, Pod, PodGroup, PodGroupStatus, PodStatus
     from paddock.operator.decision import Create, ObservedState
     from paddock.operator.job_view import make_view
     from paddock.operator.read_spec import read_spec
@@ -87,8 +87,9 @@ def objects_of(
     objects = list(made.values())
     builder = facts.builder
     if not spec.is_elastic and spec.intranet != "DNS" and not spec.suspend:
-        address = builder.known_address if spec.is_named else "<ip of {}>".format
-        objects.append(builder.config_map_at(address))
+        ips = {slot.name: f"<ip of {slot.name}>" for slot in builder.slots}
+        pods = {n: Pod(Meta(n), status=PodStatus(podIP=ip, hostIP=ip)) for n, ip in ips.items()}
+        objects.append(builder.config_map(pods))
     return spec.warnings, objects
 
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 from paddock.kube.client import COSCHEDULING_GROUPS, VOLCANO_GROUPS
 from paddock.operator import messages, names
 from paddock.operator.decision import Create, Decision, Delete, EventNote, Patch
-from paddock.operator.policies.gang import is_as_wanted, is_open, unschedulable
-from paddock.operator.policies.restart import find_culprit
+from paddock.operator.job_view import silent_at
+from paddock.operator.pods import meta_of
+from paddock.operator.policies.gang import KINDS, is_as_wanted, kind_of, unschedulable
+from paddock.operator.policies.restart import find_culprit, is_alone
 from paddock.operator.status import StatusInput, write_status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from paddock.kube.client import Manifest
     from paddock.kube.objects import ConfigMap, Object, PodGroup
@@ -37,46 +39,53 @@ GROUP_MISSING_SECONDS = 2.0  # how often a missing kind is looked for again
 
 def deploy(view: PaddleJobView) -> Decision:
     """Create the pods and objects that are missing, and write the status."""
-    stale = tuple(view.leftovers)
+    stale = view.leftovers
     actions: list[Action] = [
         *delete_pods(view, stale, "not wanted any more"),
         *delete_objects("ConfigMap", view.old_config_maps),
     ]
     before = view
+    name = view.observed.job.metadata.name
     view, opened = _open_gate(view)
-    actions += delete_pods(view, _replaced(view), "made again")
-    wakes = [earliest_force(view, (*stale, *view.outcomes.values())), view.silent_at]
-    blocked = _blocked(view)
-    if not blocked:
+    # Pods of this attempt to be made again alone, or before they have begun.
+    outdated = {o.name for o in view.outdated if is_alone(o, view.spec)}
+    replaced = tuple(
+        o
+        for o in view.outcomes.values()
+        if o.uid in view.state.replacing or o.state == "lost" or o.name in outdated
+    )
+    actions += delete_pods(view, replaced, "made again")
+    # Nothing new may be made while an earlier attempt still runs, or it is too early.
+    wanted = {slot.name for slot in view.builder.slots}
+    is_left = any(o.attempt != view.state.attempt or o.name in wanted for o in stale)
+    if not is_left and not view.old_config_maps and view.next_attempt_time <= view.now:
         actions += _missing_services(view)
         actions += _group(view)
         # With intranet DNS it is there before the pods: no kubelet looks for it in vain.
         if view.spec.intranet == "DNS" and not view.spec.is_elastic and view.config_map is None:
-            actions.append(_config_map(view))
-        if view.mistake is None and is_supported(view) and _is_admitted(view):
+            actions.append(Create("ConfigMap", name, view.builder.config_map(view.pods_by_name)))
+        if view.mistake is None and view.is_supported and view.is_admitted:
             actions += _create_pods(view, view.missing[:CREATE_MAX])
         actions += opened
-        actions += _nudges(view)
-        actions += _labels(view)
+        actions += _patch_pods(view)
+    wakes = [earliest_force(view, (*stale, *view.outcomes.values()))]
+    wakes += [at for pod in view.observed.pods if (at := silent_at(pod)) and at > view.now]
     if view.next_attempt_time > view.now:
         wakes.append(view.next_attempt_time)
-    if not is_supported(view):
+    if not view.is_supported:
         wakes.append(view.now + GROUP_MISSING_SECONDS)
-    decision = status_only(view)
-    times = [at for at in wakes if at is not None]
     return replace(
-        decision,
+        status_only(view),
         actions=tuple(actions),
         notes=_events(view, actions, before),
-        wake_at=min(times) if times else None,
+        wake_at=min((at for at in wakes if at is not None), default=None),
         why="deployed",
     )
 
 
 def status_only(view: PaddleJobView) -> Decision:
     """The status alone."""
-    phase = phase_of(view)
-    reason, message = _reason_and_message(view, phase)
+    phase, reason, message = _progress(view)
     if phase == "Running":
         view = view.with_state(next_attempt_time=0.0, restart_reason="")
     return Decision(status=make_status(view, phase, reason, message))
@@ -88,7 +97,9 @@ def make_status(view: PaddleJobView, phase: str, reason: str, message: str) -> d
     for call in view.failed_creates[:1]:
         refused = messages.failed_call_reason(call), messages.failed_call_text(call)
     state = "DOING" if view.missing or view.leftovers else "DONE"
-    spec = replace(view.spec, warnings=view.spec.warnings + messages.omitted_lists(view))
+    spec = view.spec
+    if view.too_long:
+        spec = replace(spec, warnings=(*spec.warnings, messages.omitted_lists(view)))
     given = StatusInput(
         phase, reason, message, view.state, spec, tuple(view.outcomes.values()),
         mistake=view.mistake, refused=view.mistake or refused, is_whole=not view.missing,
@@ -96,19 +107,6 @@ def make_status(view: PaddleJobView, phase: str, reason: str, message: str) -> d
         elastic=state if view.spec.is_elastic else "",
     )  # fmt: skip
     return write_status(given, view.observed, view.previous, view.now)
-
-
-def phase_of(view: PaddleJobView) -> str:
-    """Pending, Starting, Running, or Restarting on the way to Running again."""
-    states = [o.state for o in view.outcomes.values() if not view.is_done(o.role, o.index)]
-    is_up = not view.missing and all(s == "running" for s in states)
-    if is_up and (states or view.state.done):
-        return "Running"
-    if view.state.restart_reason:
-        return "Restarting"
-    if "starting" in states or "running" in states:
-        return "Starting"
-    return "Pending"
 
 
 def delete_pods(view: PaddleJobView, outcomes: tuple[Outcome, ...], why: str) -> list[Action]:
@@ -141,7 +139,7 @@ def delete_gang(observed: ObservedState) -> list[Action]:
 def delete_groups(observed: ObservedState) -> list[Action]:
     """Delete every PodGroup of the job, but for one that its user has made."""
     ours = (group for group in observed.pod_groups if group.metadata.controller_uid)
-    return [action for group in ours for action in delete_objects(_kind_of(group), (group,))]
+    return [action for group in ours for action in delete_objects(kind_of(group), (group,))]
 
 
 def earliest_force(view: PaddleJobView, outcomes: tuple[Outcome, ...]) -> float | None:
@@ -152,36 +150,12 @@ def earliest_force(view: PaddleJobView, outcomes: tuple[Outcome, ...]) -> float 
 
 def dry_runs(view: PaddleJobView) -> list[Action]:
     """Dry runs: the last pod of each role that the API server has not accepted yet."""
-    last = {slot.role: slot for slot in view.slots}
+    last = {slot.role: slot for slot in view.builder.slots}
     unanswered = [s for s in last.values() if s.name not in view.observed.allowed]
     return _create_pods(view, tuple(unanswered), dry_run=True)
 
 
-def is_supported(view: PaddleJobView) -> bool:
-    """True when the cluster has the kind of PodGroup that the job needs."""
-    if view.gang.scheduler == "volcano":
-        return view.observed.has_volcano
-    return view.gang.scheduler != "coscheduling" or view.observed.has_coscheduling
-
-
 # ------------------------------------------------------------------------ parts
-
-
-def _blocked(view: PaddleJobView) -> bool:
-    """True while nothing new may be made: an earlier attempt still runs, or it is too early."""
-    wanted = {slot.name for slot in view.slots}
-    is_left = (o.attempt != view.state.attempt or o.name in wanted for o in view.leftovers)
-    return view.next_attempt_time > view.now or bool(view.old_config_maps) or any(is_left)
-
-
-def _replaced(view: PaddleJobView) -> tuple[Outcome, ...]:
-    """Pods of this attempt to be made again alone, or before they have begun."""
-    outdated = {o.name for o in view.outdated if view.is_made_alone(o)}
-    return tuple(
-        o
-        for o in view.outcomes.values()
-        if o.uid in view.state.replacing or o.state == "lost" or o.name in outdated
-    )
 
 
 def _missing_services(view: PaddleJobView) -> list[Action]:
@@ -190,54 +164,38 @@ def _missing_services(view: PaddleJobView) -> list[Action]:
     gang = view.observed.job.metadata.name
     found: list[Action] = []
     if gang not in there:
-        found.append(Create("Service", gang, builder.gang_service()))
-    pods = [slot.name for slot in view.slots]
+        found.append(Create("Service", gang, builder.service(gang)))
+    pods = [slot.name for slot in view.builder.slots]
     if view.spec.intranet == "Service":
         lacking = [name for name in pods if name not in there]
-        found += [Create("Service", p, builder.pod_service(p)) for p in lacking[:CREATE_MAX]]
+        found += [Create("Service", p, builder.service(p)) for p in lacking[:CREATE_MAX]]
     unwanted = there.keys() - {gang, *pods}  # of replicas that there were
     return found + delete_objects("Service", (s for name, s in there.items() if name in unwanted))
 
 
 def _group(view: PaddleJobView) -> list[Action]:
-    gang, meta = view.gang, view.observed.job.metadata
-    if gang.kind is None or gang.group is None or not is_supported(view):
+    gang, group = view.gang, view.group
+    kind = KINDS.get(gang.scheduler)
+    if kind is None or gang.group is None or not view.is_supported:
         return []
-    group = _own_group(view)
+    name = view.observed.job.metadata.name
     if group is None:
         resource = VOLCANO_GROUPS if gang.scheduler == "volcano" else COSCHEDULING_GROUPS
         manifest: Manifest = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
-            "metadata": view.builder.meta(meta.name, {}, {}),
+            "metadata": meta_of(view.observed.job, name),
             "spec": gang.group,
         }
-        return [Create(gang.kind, meta.name, manifest)]
-    if group.metadata.controller_uid and not is_as_wanted(group, gang.group):
-        change: Manifest = {"spec": _merging(group.spec, gang.group)}
-        return [Patch(gang.kind, meta.name, group.metadata.uid, change)]
-    return []
-
-
-def _merging(old: Mapping[str, object], new: Manifest) -> Manifest:
-    """The merge patch for these fields; a resource that is asked for no more is taken out."""
-    change = dict(new)
-    before, after = old.get("minResources"), new.get("minResources")
-    if isinstance(before, dict):
+        return [Create(kind, name, manifest)]
+    if not group.metadata.controller_uid or is_as_wanted(group, gang.group):
+        return []
+    spec = dict(gang.group)
+    before, after = group.spec.get("minResources"), spec.get("minResources")
+    if isinstance(before, dict):  # a resource that is asked for no more is taken out
         asked = {**dict.fromkeys(before), **after} if isinstance(after, dict) else None
-        change["minResources"] = asked
-    return change
-
-
-def _own_group(view: PaddleJobView) -> PodGroup | None:
-    """The PodGroup of the job's scheduler; that of a former scheduler stays until the end."""
-    its = view.observed.job.metadata.name, view.gang.kind
-    groups = view.observed.pod_groups
-    return next((g for g in groups if (g.metadata.name, _kind_of(g)) == its), None)
-
-
-def _is_admitted(view: PaddleJobView) -> bool:
-    return is_open(view.gang, _own_group(view), has_begun=view.has_begun)
+        spec["minResources"] = asked
+    return [Patch(kind, name, group.metadata.uid, {"spec": spec})]
 
 
 def _create_pods(
@@ -249,11 +207,6 @@ def _create_pods(
         Create("Pod", s.name, view.gang.apply_to_pod(pods[s.name], s.role), dry_run=dry_run)
         for s in slots
     ]
-
-
-def _config_map(view: PaddleJobView) -> Create:
-    name = view.observed.job.metadata.name
-    return Create("ConfigMap", name, view.builder.config_map(view.pods_by_name))
 
 
 def _open_gate(view: PaddleJobView) -> tuple[PaddleJobView, list[Action]]:
@@ -281,84 +234,88 @@ def _open_gate(view: PaddleJobView) -> tuple[PaddleJobView, list[Action]]:
     )
     if not is_whole or view.config_map is not None or view.spec.intranet == "DNS":
         return opened, []
-    return opened, [_config_map(view)]
+    name = view.observed.job.metadata.name
+    return opened, [Create("ConfigMap", name, view.builder.config_map(view.pods_by_name))]
 
 
-def _nudges(view: PaddleJobView) -> list[Action]:
-    """A kubelet that found no ConfigMap looks again after 10 s or more; a changed pod wakes it."""
-    if view.config_map is None:
-        return []
-    word = str(view.state.attempt)
+def _patch_pods(view: PaddleJobView) -> list[Action]:
+    """Patches of pods. First those that wake a kubelet: one that found no ConfigMap looks again
+    after 10 s or more, and at once when the pod is changed.
+
+    Then the labels that Services select by: removed by hand, or paddle-operator made the pod. Its
+    pods do not say for how many they were made, either: for those that are there, when all are.
+    """
+    meta = view.observed.job.metadata
+    labels = {names.LABEL_JOB: meta.name, names.LABEL_UID: meta.uid}
+    world = {} if view.missing or view.leftovers else {names.ANNOTATION_WORLD: view.builder.world()}
+    go = {names.ANNOTATION_GO: str(view.state.attempt)}
+    nudges: list[Action] = []
     found: list[Action] = []
     for name, outcome in view.outcomes.items():
         pod = view.pods_by_name[name]
         waiting = (c.state.waiting for c in pod.status.containerStatuses or ())
         is_waiting = any(w and w.reason == "CreateContainerConfigError" for w in waiting)
-        if is_waiting and pod.metadata.annotation(names.ANNOTATION_GO) != word:
-            change: Manifest = {"metadata": {"annotations": {names.ANNOTATION_GO: word}}}
-            found.append(Patch("Pod", name, outcome.uid, change))
-    return found
-
-
-def _labels(view: PaddleJobView) -> list[Action]:
-    """Labels that Services select by: removed by hand, or paddle-operator made the pod. Its pods do
-    not say for how many they were made, either: for those that are there, when all are.
-    """
-    meta = view.observed.job.metadata
-    labels = {names.LABEL_JOB: meta.name, names.LABEL_UID: meta.uid}
-    world = {} if view.missing or view.leftovers else {names.ANNOTATION_WORLD: view.builder.world()}
-    found: list[Action] = []
-    for name, outcome in view.outcomes.items():
-        pod = view.pods_by_name[name].metadata
-        has_world = not world or pod.annotation(names.ANNOTATION_WORLD)
-        if has_world and labels.items() <= (pod.labels or {}).items():
+        annotations = pod.metadata.annotations or {}
+        if is_waiting and view.config_map is not None and not go.items() <= annotations.items():
+            woken: Manifest = {"metadata": {"annotations": go}}
+            nudges.append(Patch("Pod", name, outcome.uid, woken))
+        has_world = not world or pod.metadata.annotation(names.ANNOTATION_WORLD)
+        if has_world and labels.items() <= (pod.metadata.labels or {}).items():
             continue
-        change: Manifest = {"labels": labels, **({} if has_world else {"annotations": world})}
+        change = {"labels": labels, **({} if has_world else {"annotations": world})}
         found.append(Patch("Pod", name, outcome.uid, {"metadata": change}))
-    return found
+    return nudges + found
 
 
 def _gang_state(view: PaddleJobView) -> tuple[bool, str, str]:
     scheduler = view.gang.scheduler
-    if not is_supported(view):
+    if not view.is_supported:
         text = (  # without the right to them, the API server answers as if there were none
             f"the operator cannot read PodGroups of {scheduler}: install {scheduler}, then repeat"
             " your paddock operator install or helm upgrade, or kubectl apply -f"
             f" deploy/gangs/{scheduler}.yaml"
         )
         return False, "SchedulerMissing", text
-    group = _own_group(view)
-    if _is_admitted(view):
+    if view.is_admitted:
         return True, "Admitted", ""
-    phase = group.status.phase if group is not None else ""
+    phase, why = "", ""
+    if view.group is not None:
+        phase, why = view.group.status.phase, unschedulable(view.group)
     text = f"waiting for {scheduler} to admit the PodGroup (phase {phase or 'not set'})"
-    why = unschedulable(group) if group is not None else ""
     return False, "WaitingForGang", f"{text}: {why}" if why else text
 
 
-def _reason_and_message(view: PaddleJobView, phase: str) -> tuple[str, str]:
-    """(reason, message) of the status."""
+def _progress(view: PaddleJobView) -> tuple[str, str, str]:
+    """Phase, reason and message of the status: Pending, Starting, Running, or Restarting on the way
+    to Running again."""
+    done = view.state.done
+    states = [o.state for o in view.outcomes.values() if (o.role, o.index) not in done]
+    is_up = not view.missing and all(s == "running" for s in states)
+    if is_up and (states or done):
+        phase = "Running"
+    elif view.state.restart_reason:
+        phase = "Restarting"
+    else:
+        phase = "Starting" if "starting" in states or "running" in states else "Pending"
     if view.mistake is not None:
         reason, message = view.mistake
-        return reason, f"{message}; pods that run go on" if view.at_work else message
-    if phase == "Running" and view.failed_creates:  # without a Service, they may not meet
-        return messages.waiting_for(view)
-    if phase == "Running":
-        return "Running", ""
-    may_wait = not is_supported(view) or view.missing
-    if view.gang.scheduler and may_wait and not view.failed_creates:
+        return phase, reason, f"{message}; pods that run go on" if view.at_work else message
+    if phase == "Running" and not view.failed_creates:
+        return phase, "Running", ""
+    may_wait = not view.is_supported or view.missing
+    if phase != "Running" and view.gang.scheduler and may_wait and not view.failed_creates:
         is_there, why, text = _gang_state(view)
         if not is_there:
-            return why, text
-    reason, message = messages.waiting_for(view)
+            return phase, why, text
+    reason, message = messages.waiting_for(view)  # of one that runs: without a Service, say
     if phase == "Restarting" and reason in ("", "Stopping"):
         why = view.state.restart_reason
-        return "Restarting", f"{why}; {message}" if message else why
-    if reason:
-        return reason, message
+        return phase, "Restarting", f"{why}; {message}" if message else why
+    if reason or phase == "Running":
+        return phase, reason, message
     if phase == "Starting" and view.spec.is_elastic:
-        return phase, messages.elastic_wait_text(view)
-    return phase, ""
+        message = messages.elastic_wait_text(view)
+    return phase, phase, message
 
 
 def _events(
@@ -387,18 +344,13 @@ def _events(
         text = f"{first.label}{more}: {first.why}; it ended before all had names, and is made again"
         found.append(EventNote("Warning", "RestartingReplica", text))
     if view.is_started and not before.is_started:
-        lists = messages.omitted_lists(view)
-        found += [EventNote("Warning", "ListTooLong", text) for text in lists]
+        if view.too_long:
+            found.append(EventNote("Warning", "ListTooLong", messages.omitted_lists(view)))
         many = messages.plural(view.spec.replicas, "pod")
         text = f"{many} with addresses, attempt {view.state.attempt}"
         found.append(EventNote("Normal", "Started", text))
-    reason, message = _reason_and_message(view, phase_of(view))
+    _, reason, message = _progress(view)
     is_new = reason != view.previous.reason
     if is_new and message and reason not in ("Restarting", "Starting", "Stopping"):
         found.append(EventNote("Normal" if reason in PATIENT else "Warning", reason, message))
     return tuple(found)
-
-
-def _kind_of(group: PodGroup) -> Kind:
-    is_volcanos = group.apiVersion.startswith(VOLCANO_GROUPS.group)
-    return "VolcanoGroup" if is_volcanos else "CoschedulingGroup"

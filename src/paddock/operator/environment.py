@@ -33,13 +33,14 @@ from paddock.operator.names import (
     TORCH_OFFSET,
     pod_name,
 )
+from paddock.operator.spec import as_mapping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
     from paddock.core.job import Mode
     from paddock.kube.objects import Meta
-    from paddock.operator.spec import JobSpec, RoleName, RoleSpec
+    from paddock.operator.spec import JobSpec, RoleName
 
 # A launcher in the pod would take itself for one of its own ranks (jobfile/environment.py).
 RANK_VARIABLES = ("PADDOCK_ATTEMPT", "PADDLE_LOCAL_RANK", "PADDLE_ROLE")
@@ -62,6 +63,9 @@ GATE = "PADDOCK_GATE"
 VALUE_MAX = 120_000
 ETCD_SCHEME = "etcd://"
 ELASTIC_SECONDS, ELASTIC_SECONDS_WASTED = 60, 15
+# Resources of accelerators: a name with one of these words in it, as nvidia.com/gpu,
+# kunlunxin.com/xpu, hygon.com/dcu, huawei.com/Ascend910.
+ACCELERATORS = ("gpu", "xpu", "dcu", "npu", "ascend", "vcore", "mig-")
 PADDLES_LAUNCHERS = ("paddle.distributed", "fleetrun")
 # What paddle-operator set, and set last: nobody's template may change who a pod is.
 IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE"})
@@ -77,22 +81,25 @@ class PodSlot:
     has_accelerator: bool = False
 
 
-def pod_slots(
-    job: str, spec: JobSpec, accelerated: Callable[[RoleName], bool]
-) -> tuple[PodSlot, ...]:
+def pod_slots(job: str, spec: JobSpec) -> tuple[PodSlot, ...]:
     """Every pod wanted, in the order ps, worker, heter."""
-    has = {role.name: accelerated(role.name) for role in spec.roles}
-    return tuple(
-        PodSlot(role.name, index, pod_name(job, role.name, index), has[role.name])
-        for role in spec.roles
-        for index in range(role.replicas)
-    )
+    found: list[PodSlot] = []
+    for role in spec.roles:
+        resources = (as_mapping(c.get("resources")) for c in role.containers()[:1])
+        asked = [str(n).lower() for both in resources for p in both.values() for n in as_mapping(p)]
+        has_one = any("/" in name and word in name for name in asked for word in ACCELERATORS)
+        found += [
+            PodSlot(role.name, index, pod_name(job, role.name, index), has_one)
+            for index in range(role.replicas)
+        ]
+    return tuple(found)
 
 
 class Environments:
     """The environments of one attempt of a job that is not elastic.
 
-    address: of a pod by its name. port: first port of each pod by its name (Host: they differ).
+    addresses, ports: of each pod by its name; the first port of its block (Host: they differ).
+    firsts: the first slot of each role. gate: the key that opens this attempt of this job.
     """
 
     def __init__(
@@ -102,15 +109,16 @@ class Environments:
         slots: tuple[PodSlot, ...],
         *,
         attempt: int,
-        address: Callable[[str], str],
-        port: Callable[[str], int],
+        addresses: Mapping[str, str],
+        ports: Mapping[str, int],
     ) -> None:
         self.job = job
         self.spec = spec
         self.slots = slots
         self.attempt = attempt
-        self._port = port
-        self._address = address
+        self.firsts = tuple({slot.role: slot for slot in reversed(slots)}.values())
+        self.gate = f"gate.{job.uid[:8]}.{attempt}"
+        self._addresses, self._ports = addresses, ports
         is_ps = spec.role("ps") is not None
         is_heter = spec.role("heter") is not None
         self._mode: Mode = "ps-heter" if is_heter else "ps" if is_ps else "collective"
@@ -121,76 +129,23 @@ class Environments:
 
     def of(self, slot: PodSlot) -> dict[str, str]:
         """Every variable of one pod, as if all addresses were known."""
-        found = merge(self._contracts, self._world, self._procs[slot.role, slot.index])
-        found.update(self._own(slot))
-        unwanted: tuple[str, ...] = RANK_VARIABLES
-        if slot.has_accelerator:
-            unwanted += DEVICE_VARIABLES
-        if self.spec.with_gloo == 0:
-            unwanted += GLOO_VARIABLES
-        for name in unwanted:
-            found.pop(name, None)
-        return found
-
-    def too_long(self, slots: tuple[PodSlot, ...]) -> dict[str, int]:
-        """Lists that no variable can hold, with their length, as these pods would see them."""
-        found: dict[str, int] = {}
-        for first in first_slots(slots):
-            env = self.of(first)
-            found.update({name: len(t) for name, t in env.items() if len(t) > VALUE_MAX})
-        return found
-
-    def addressed(self, slot: PodSlot, *, above: int = 0) -> frozenset[str]:
-        """Variables of the slot's role with more TOKEN addresses than that."""
-        return frozenset(name for name, text in self.of(slot).items() if text.count(TOKEN) > above)
-
-    def shared(self, slots: tuple[PodSlot, ...]) -> dict[str, str]:
-        """The data of the ConfigMap: these with real addresses, for pods that were made so."""
-        blank = Environments(
-            self.job, self.spec, slots, attempt=self.attempt, address=TOKEN.__add__, port=self._port
-        )
-        found = {
-            "TRAINER_PORTS_NUM": str(PORTS_NUM),
-            "PADDLE_TRAINERS_NUM": str(self._world.size),
-            gate_key(self.job.uid, self.attempt): "open",
-        }
-        ports = {self._port(slot.name) for slot in slots}
-        if len(ports) == 1:
-            found["PADDLE_PORT"] = str(*ports)
-        if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
-            found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
-        for first in first_slots(slots):
-            real, wanted = self.of(first), blank.addressed(first)
-            shared = sorted(wanted & real.keys() - PER_POD)
-            found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
-            if self.spec.is_named:  # a pod's own address stands in the pod
-                continue
-            for slot in slots:
-                if slot.role == first.role:
-                    address = self._address(slot.name)
-                    endpoint = join_endpoint(address, self._port(slot.name))
-                    own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
-                    found.update((key_of(n, slot), own[n]) for n in PER_POD & wanted)
-        return found
-
-    def _own(self, slot: PodSlot) -> dict[str, str]:
-        """Variables that paddle-operator and torchrun users expect on top of the contracts."""
-        role = {"heter": "HETER_TRAINER", "ps": "PSERVER"}.get(slot.role, "TRAINER")
         world = self._world
-        first = world.workers[0] if world.workers else world.plan.procs[0]
-        found = {
+        found = merge(self._contracts, world, self._procs[slot.role, slot.index])
+        # What paddle-operator and torchrun users expect on top of the contracts.
+        role = {"heter": "HETER_TRAINER", "ps": "PSERVER"}.get(slot.role, "TRAINER")
+        found |= {
             "TRAINING_ROLE": role,
             "PADDLE_TRAINING_ROLE": role,
             "PADDLE_TRAINER_ID": str(slot.index),
             "TRAINER_PORTS_NUM": str(PORTS_NUM),
-            "PADDLE_PORT": str(self._port(slot.name)),
+            "PADDLE_PORT": str(self._ports[slot.name]),
             "PADDLE_JOB_ID": self.job.name,
             "PADDLE_TRAINERS_NUM": str(world.size),
             "PADDOCK_JOB_ID": self.job.name,
             "PADDOCK_JOB_UID": self.job.uid,
             "PADDOCK_JOB_ATTEMPT": str(self.attempt),
             "PADDOCK_CONSOLE": "paddle",  # what tools of Paddle's users look for in pods' logs
-            "POD_IP": self._address(slot.name),
+            "POD_IP": self._addresses[slot.name],
         }
         if world.workers:
             found["PADDLE_TRAINERS"] = self._trainers
@@ -198,19 +153,59 @@ class Environments:
         if world.heters:
             found["PADDLE_HETER_ENDPOINTS"] = world.heter_endpoints
         if self._mode == "collective" and slot.role == "worker":
-            found["PADDLE_MASTER"] = world.plan.paddle_master
-            found["PADDLE_NNODES"] = str(world.size)
-            found["PADDLE_RANK"] = str(slot.index)  # else Paddle's launcher sorts by random names
-            # torchrun reads these in place of its flags.
-            found["PET_NNODES"] = str(world.size)
-            found["PET_NODE_RANK"] = str(slot.index)
-            found["PET_MASTER_ADDR"] = first.address
-            found["PET_MASTER_PORT"] = str(first.port + TORCH_OFFSET)
+            first = world.workers[0]
+            found |= {
+                "PADDLE_MASTER": world.plan.paddle_master,
+                "PADDLE_NNODES": str(world.size),
+                "PADDLE_RANK": str(slot.index),  # else Paddle's launcher sorts by random names
+                # torchrun reads these in place of its flags.
+                "PET_NNODES": str(world.size),
+                "PET_NODE_RANK": str(slot.index),
+                "PET_MASTER_ADDR": first.address,
+                "PET_MASTER_PORT": str(first.port + TORCH_OFFSET),
+            }
+        unwanted: tuple[str, ...] = RANK_VARIABLES
+        if slot.has_accelerator:
+            unwanted += DEVICE_VARIABLES
+        if self.spec.with_gloo == 0:
+            unwanted += GLOO_VARIABLES
+        return {name: text for name, text in found.items() if name not in unwanted}
+
+    def too_long(self) -> dict[str, int]:
+        """Lists that no variable can hold, with their length, as these pods would see them."""
+        texts = [pair for first in self.firsts for pair in self.of(first).items()]
+        return {name: len(text) for name, text in texts if len(text) > VALUE_MAX}
+
+    def shared(self, blank: Environments) -> dict[str, str]:
+        """The data of the ConfigMap, for pods that were made from ``blank``, whose addresses are
+        TOKENs."""
+        found = {
+            "TRAINER_PORTS_NUM": str(PORTS_NUM),
+            "PADDLE_TRAINERS_NUM": str(self._world.size),
+            self.gate: "open",
+        }
+        ports = {self._ports[slot.name] for slot in self.slots}
+        if len(ports) == 1:
+            found["PADDLE_PORT"] = str(*ports)
+        if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
+            found |= {"PADDLE_WITH_GLOO": str(self.spec.with_gloo), "PADDLE_GLOO_RENDEZVOUS": "3"}
+        for first in self.firsts:
+            real, wanted = self.of(first), {n for n, t in blank.of(first).items() if TOKEN in t}
+            shared = sorted(wanted & real.keys() - PER_POD)
+            found.update((key_of(n, first), real[n]) for n in shared if len(real[n]) <= VALUE_MAX)
+            if self.spec.is_named:  # a pod's own address stands in the pod
+                continue
+            for slot in self.slots:
+                if slot.role == first.role:
+                    address = self._addresses[slot.name]
+                    endpoint = join_endpoint(address, self._ports[slot.name])
+                    own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
+                    found.update((key_of(n, slot), own[n]) for n in PER_POD & wanted)
         return found
 
     def _plan(self) -> Plan:
         """The launcher's plan of the attempt, with pods as processes."""
-        slots, address, port = self.slots, self._address, self._port
+        slots, addresses, ports = self.slots, self._addresses, self._ports
         workers = [slot for slot in slots if slot.role == "worker"]
         nodes = {slot.name: at for at, slot in enumerate(workers or slots)}
         for slot in slots:
@@ -224,20 +219,22 @@ class Environments:
                 local_rank=0,
                 node_rank=nodes[slot.name],
                 host=slot.name,
-                address=address(slot.name),
-                port=port(slot.name),
+                address=addresses[slot.name],
+                port=ports[slot.name],
                 stage=stages.get(slot.role, 0),
                 stage_device="gpu" if slot.role == "heter" and slot.has_accelerator else "",
             )
             for slot in slots
         )
-        first = workers[0].name if workers else slots[0].name
-
-        def service(offset: int) -> str:
-            return join_endpoint(address(first), port(first) + offset)
-
-        servers = [slot for slot in slots if slot.role == "ps"]
-        gloo_at = servers[0].name if servers else first
+        first = (workers or slots)[0].name
+        gloo_at = next((slot.name for slot in slots if slot.role == "ps"), first)
+        paddle_master, torch_master, jax_coordinator, gloo_http = (
+            join_endpoint(addresses[pod], ports[pod] + offset)
+            for pod, offset in (
+                (first, PADDLE_MASTER_OFFSET), (first, TORCH_OFFSET), (first, JAX_OFFSET),
+                (gloo_at, GLOO_OFFSET),
+            )
+        )  # fmt: skip
         return Plan(
             job_id=self.job.name,
             uid=self.job.uid,
@@ -248,18 +245,13 @@ class Environments:
             nnodes_max=len(workers),
             max_restarts=0,
             with_gloo=str(self.spec.with_gloo),
-            addresses=tuple(address(slot.name) for slot in slots),
+            addresses=tuple(addresses[slot.name] for slot in slots),
             procs=procs,
-            paddle_master=service(PADDLE_MASTER_OFFSET),
-            torch_master=service(TORCH_OFFSET),
-            jax_coordinator=service(JAX_OFFSET),
-            gloo_http=join_endpoint(address(gloo_at), port(gloo_at) + GLOO_OFFSET),
+            paddle_master=paddle_master,
+            torch_master=torch_master,
+            jax_coordinator=jax_coordinator,
+            gloo_http=gloo_http,
         )
-
-
-def first_slots(slots: tuple[PodSlot, ...]) -> tuple[PodSlot, ...]:
-    """The first seat of each role."""
-    return tuple({slot.role: slot for slot in reversed(slots)}.values())
 
 
 def key_of(name: str, slot: PodSlot) -> str:
@@ -267,11 +259,6 @@ def key_of(name: str, slot: PodSlot) -> str:
     if name in PER_POD:
         return f"{name}.{slot.role}-{slot.index}"
     return f"{name}.{slot.role}" if name in PER_ROLE else name
-
-
-def gate_key(uid: str, attempt: int) -> str:
-    """The key that opens one attempt of one job."""
-    return f"gate.{uid[:8]}.{attempt}"
 
 
 def rendezvous_of(job: Meta, etcd: str) -> str:
@@ -294,6 +281,12 @@ def elastic_variables(job: Meta, spec: JobSpec, rendezvous: str) -> dict[str, st
     is_range = role.maximum != role.minimum
     size = f"{role.minimum}:{role.maximum}" if is_range else str(role.minimum)
     coordinator = f"{pod_name(job.name, 'worker', 0)}.{job.name}"
+    # How long launchers wait for more pods than the fewest, and for those. Paddle's knows the range
+    # only, and would wait for pods that nobody makes. It ends, too, with too few after that time:
+    # where one is enough, that cannot be.
+    is_waste = role.minimum == 1 and role.replicas < role.maximum
+    is_paddles = any(launcher in str(role.template) for launcher in PADDLES_LAUNCHERS)
+    patience = ELASTIC_SECONDS_WASTED if is_waste and is_paddles else ELASTIC_SECONDS
     found = {
         "TRAINING_ROLE": "TRAINER",
         "PADDLE_TRAINING_ROLE": "TRAINER",
@@ -304,7 +297,7 @@ def elastic_variables(job: Meta, spec: JobSpec, rendezvous: str) -> dict[str, st
         "PADDLE_MASTER": rendezvous,
         "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
         "PADDLE_ELASTIC_NP": size,
-        "PADDLE_ELASTIC_TIMEOUT": str(_elastic_seconds(role)),
+        "PADDLE_ELASTIC_TIMEOUT": str(patience),
         "PADDLE_ELASTIC_LEVEL": str(min(spec.elastic_level or 0, 1)),
         "PADDOCK_JOB_ID": job.name,
         "PADDOCK_JOB_UID": job.uid,
@@ -318,14 +311,3 @@ def elastic_variables(job: Meta, spec: JobSpec, rendezvous: str) -> dict[str, st
     if rendezvous.startswith(ETCD_SCHEME):
         found["PADDLE_ELASTIC_SERVER"] = rendezvous.removeprefix(ETCD_SCHEME)
     return found
-
-
-def _elastic_seconds(role: RoleSpec) -> int:
-    """How long launchers wait for more pods than the fewest, and for those.
-
-    Paddle's knows the range only, and would wait for pods that nobody makes. It ends, too, with too
-    few after that time: where one is enough, that cannot be.
-    """
-    is_waste = role.minimum == 1 and role.replicas < role.maximum
-    is_paddles = any(launcher in str(role.template) for launcher in PADDLES_LAUNCHERS)
-    return ELASTIC_SECONDS_WASTED if is_waste and is_paddles else ELASTIC_SECONDS

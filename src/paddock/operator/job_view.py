@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from paddock.kube.objects import seconds
 from paddock.operator import messages, names
 from paddock.operator.decision import OF_FORMER
-from paddock.operator.environment import rendezvous_of
+from paddock.operator.environment import VALUE_MAX, rendezvous_of
 from paddock.operator.outcome import Outcome, outcome_of
 from paddock.operator.pods import (
     ELASTIC_WORLD,
@@ -18,16 +18,15 @@ from paddock.operator.pods import (
     choose_host_port,
     sized,
 )
-from paddock.operator.policies.gang import Gang, gang_of
+from paddock.operator.policies.gang import KINDS, OPEN_PHASES, Gang, gang_of, kind_of
 from paddock.operator.policies.restart import action_of, is_alone
-from paddock.operator.read_spec import INTRANET
 from paddock.operator.status import REFS_MAX, replace_state
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import ConfigMap, Pod
+    from paddock.kube.objects import ConfigMap, Pod, PodGroup
     from paddock.operator.decision import FailedCall, ObservedState, OperatorSettings
     from paddock.operator.environment import PodSlot
-    from paddock.operator.spec import Intranet, JobSpec, RoleName
+    from paddock.operator.spec import JobSpec
     from paddock.operator.status import ControllerState, ParsedStatus
 
 INVALID_TEMPLATE = "InvalidTemplate"
@@ -70,15 +69,32 @@ class PaddleJobView:
         """How its pods are scheduled together."""
         return gang_of(self.observed.job, self.spec, self.state.attempt, self.settings)
 
+    @property
+    def is_supported(self) -> bool:
+        """True when the cluster has the kind of PodGroup that the job needs."""
+        if self.gang.scheduler == "volcano":
+            return self.observed.has_volcano
+        return self.gang.scheduler != "coscheduling" or self.observed.has_coscheduling
+
     @cached_property
-    def slots(self) -> tuple[PodSlot, ...]:
-        """Every pod wanted."""
-        return self.builder.slots
+    def group(self) -> PodGroup | None:
+        """The PodGroup of the job's scheduler; that of a former scheduler stays until the end."""
+        its = self.observed.job.metadata.name, KINDS.get(self.gang.scheduler)
+        groups = self.observed.pod_groups
+        return next((g for g in groups if (g.metadata.name, kind_of(g)) == its), None)
+
+    @property
+    def is_admitted(self) -> bool:
+        """True when the gang's scheduler lets its pods be made."""
+        if self.group is None:
+            return self.gang.scheduler == ""
+        is_open = self.group.status.phase in OPEN_PHASES or self.has_begun
+        return is_open or self.gang.scheduler != "volcano"
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """Pods of this attempt that are wanted, by name."""
-        wanted = {slot.name for slot in self.slots}
+        wanted = {slot.name for slot in self.builder.slots}
         return {
             o.name: o for o in self.every if o.attempt == self.state.attempt and o.name in wanted
         }
@@ -102,7 +118,7 @@ class PaddleJobView:
     def config_map(self) -> ConfigMap | None:
         """The ConfigMap of this attempt; one made before all pods may be of another spec."""
         maps = self.observed.config_maps
-        found = next((c for c in maps if _attempt(c) == self.state.attempt), None)
+        found = next((c for c in maps if names.attempt_of(c) == self.state.attempt), None)
         if found is None or self.has_begun or self.spec.intranet != "DNS" or self.spec.is_elastic:
             return found
         return found if found.data == self.builder.config_map({})["data"] else None
@@ -117,17 +133,13 @@ class PaddleJobView:
         """True when this attempt has, or has had, pods."""
         return bool(self.outcomes or self.state.done) or self.is_started
 
-    def is_done(self, role: RoleName, index: int) -> bool:
-        """True when that replica has succeeded in this attempt."""
-        return (role, index) in self.state.done
-
     @cached_property
     def missing(self) -> tuple[PodSlot, ...]:
         """Wanted pods that are not there and have not succeeded."""
         return tuple(
             slot
-            for slot in self.slots
-            if slot.name not in self.outcomes and not self.is_done(slot.role, slot.index)
+            for slot in self.builder.slots
+            if slot.name not in self.outcomes and (slot.role, slot.index) not in self.state.done
         )
 
     @cached_property
@@ -137,8 +149,8 @@ class PaddleJobView:
         """
         found = []
         early = {o.name for o in self.early}
-        for slot in self.slots:
-            if self.is_done(slot.role, slot.index) or slot.name in early:
+        for slot in self.builder.slots:
+            if (slot.role, slot.index) in self.state.done or slot.name in early:
                 continue
             outcome = self.outcomes.get(slot.name)
             if outcome is None:
@@ -148,13 +160,19 @@ class PaddleJobView:
                     slot.name, "", slot.role, slot.index, self.state.attempt, "lost", "Deleted",
                     why="its pod was deleted",
                 )  # fmt: skip
-            if self.is_made_alone(outcome):
-                is_news = self._is_news(outcome)
+            uid = outcome.uid or self.previous.uids.get(outcome.name)
+            is_again = uid in self.state.replacing
+            if is_alone(outcome, self.spec):  # news since the last pass
+                was_again = uid in self.previous.state.replacing
+                is_news = not is_again if outcome.uid else uid is not None and not was_again
+                is_news = is_news and outcome.state in ("failed", "lost")
             elif outcome.state == "lost":  # it was there, or is wanted by the same world
-                is_missed = bool(outcome.uid) or not self.is_scaled
-                is_news = is_missed and self._may_have_begun(outcome)
+                # All had addresses once, it too; not while it is being made again.
+                is_again |= uid in self.previous.state.replacing
+                had_begun = self.is_started or (self.state.attempt_start_time > 0 and not is_again)
+                is_news = had_begun and (bool(outcome.uid) or not self.is_scaled)
             else:
-                is_news = outcome.state == "failed" and outcome.uid not in self.state.replacing
+                is_news = outcome.state == "failed" and not is_again
             if is_news:
                 found.append(outcome)
         return tuple(found)
@@ -171,50 +189,32 @@ class PaddleJobView:
             return ()
         if self.previous.is_pruned:
             return ()  # nothing would tell when all had addresses, and this would not end
+        # It ended before all had addresses: in the seconds that nodes tell, and late. While one is
+        # made again not all have them, either; but trainers with servers need not wait for it, and
+        # a server that was at work must not come back empty.
+        gate_at = self.state.attempt_start_time
+        is_waited_for = not gate_at or (not self.is_started and spec.role("ps") is None)
         return tuple(
             o
             for o in self.outcomes.values()
             if o.state == "failed"
             and o.cause in ("ExitCode", "Signal")
             and o.uid not in self.state.replacing
-            and self._knew_not_all(o)
+            and (is_waited_for or 0 < o.at <= gate_at + NAMED_SECONDS)
+            and not self.pods_by_name[o.name].metadata.annotation(names.ANNOTATION_AGAIN)
             and action_of(o, spec) == "Restart"
         )
-
-    def _knew_not_all(self, outcome: Outcome) -> bool:
-        """True when it ended before all had addresses: in the seconds that nodes tell, and late.
-
-        While one is made again not all have them, either; but trainers with servers need not wait
-        for it, and a server that was at work must not come back empty.
-        """
-        if self.pods_by_name[outcome.name].metadata.annotation(names.ANNOTATION_AGAIN):
-            return False
-        gate_at = self.state.attempt_start_time
-        is_waited_for = not self.is_started and self.spec.role("ps") is None
-        return not gate_at or is_waited_for or 0 < outcome.at <= gate_at + NAMED_SECONDS
 
     @cached_property
     def too_long(self) -> dict[str, int]:
         """Lists that no variable can hold, and their length; known with the addresses."""
-        is_known = self.spec.is_named or self.is_started
-        return self.builder.too_long(self.pods_by_name) if is_known else {}
-
-    def is_made_alone(self, outcome: Outcome) -> bool:
-        """True when this replica is made again without the others."""
-        return self.spec.is_elastic or is_alone(outcome, self.spec)
-
-    def _is_news(self, outcome: Outcome) -> bool:
-        """True when a replica that is made again alone failed or was lost since the last pass."""
-        if outcome.uid:
-            return outcome.state in ("failed", "lost") and outcome.uid not in self.state.replacing
-        uid = self.previous.uids.get(outcome.name)
-        return uid is not None and uid not in self.previous.state.replacing
-
-    def _may_have_begun(self, outcome: Outcome) -> bool:
-        """True when all had addresses once, it too; not while it is being made again."""
-        uid = outcome.uid or self.previous.uids.get(outcome.name)
-        is_again = uid in self.state.replacing | self.previous.state.replacing
-        return self.is_started or (self.state.attempt_start_time > 0 and not is_again)
+        meta = self.observed.job.metadata
+        names_max = max(len(meta.name), len(meta.namespace))
+        longest = len(f"{meta.name}-worker-99999.:36000,") + names_max
+        is_short = self.spec.is_elastic or longest * self.spec.replicas <= VALUE_MAX
+        if is_short or not (self.spec.is_named or self.is_started):
+            return {}
+        return self.builder.environments(self.pods_by_name).too_long()
 
     @cached_property
     def is_scaled(self) -> bool:
@@ -241,12 +241,14 @@ class PaddleJobView:
     def at_work(self) -> tuple[Outcome, ...]:
         """Pods of this attempt that have begun their work: only what ends the job may end these."""
 
-        def has_begun(pod: str) -> bool:
-            worlds = self.builder.world(), self._world_of(pod)
-            return self.is_started or self.state.attempt_start_time > 0 or ELASTIC_WORLD in worlds
-
-        ours = (o for o in self.every if o.attempt == self.state.attempt and o.is_at_work)
-        return tuple(o for o in ours if has_begun(o.name))
+        is_all = self.is_started or self.state.attempt_start_time > 0
+        is_all = is_all or self.builder.world() == ELASTIC_WORLD
+        return tuple(
+            o
+            for o in self.every
+            if o.attempt == self.state.attempt and o.is_at_work
+            and (is_all or self._world_of(o.name) == ELASTIC_WORLD)
+        )  # fmt: skip
 
     @cached_property
     def as_made(self) -> PaddleJobView:
@@ -272,16 +274,6 @@ class PaddleJobView:
             return known.reason, known.message
         return None
 
-    @cached_property
-    def removed(self) -> frozenset[str]:
-        """Uids of replicas made again alone whose end is our own wish, and so no news: they are to
-        start from another template, or were not wanted and are again before they are gone.
-        """
-        known = set(self.previous.uids.values())
-        unwanted = (o for o in self.outcomes.values() if o.is_terminating and o.uid not in known)
-        found = (o for o in (*unwanted, *self.outdated) if self.is_made_alone(o))
-        return frozenset(o.uid for o in found if o.index < REFS_MAX)
-
     @property
     def next_attempt_time(self) -> float:
         """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
@@ -293,12 +285,6 @@ class PaddleJobView:
         """Refused creates, pods first; those that wait for a deleted job's objects, last."""
         found = [f for f in self.observed.failed_calls if f.verb == "create"]
         return tuple(sorted(found, key=lambda f: (f.reason == OF_FORMER, f.kind != "Pod", f.name)))
-
-    @property
-    def silent_at(self) -> float | None:
-        """When the next pod will have waited too long for the node that its template names."""
-        times = [at for pod in self.observed.pods if (at := _silent_at(pod)) is not None]
-        return min((at for at in times if at > self.now), default=None)
 
     def force_at(self, outcome: Outcome) -> float | None:
         """When a terminating pod of a lost node may be removed from the record by force."""
@@ -322,7 +308,7 @@ def make_view(
     """Sort out one job; brings the controller's state up to date with the pods."""
     state = replace_state(previous.state, completion_time=0.0)
     job = observed.job.metadata
-    attempts = (*map(names.attempt_of, observed.pods), *map(_attempt, observed.config_maps))
+    attempts = (*map(names.attempt_of, observed.pods), *map(names.attempt_of, observed.config_maps))
     latest = max(attempts, default=0)
     if latest > state.attempt:  # the status was lost or put back by hand
         state = replace_state(state, attempt=latest, done=frozenset())
@@ -344,7 +330,14 @@ def make_view(
         for o in view.outcomes.values()
         if o.state == "succeeded" and o.uid not in state.replacing  # it was told to end
     }
-    replacing = state.replacing & {o.uid for o in view.outcomes.values()} | view.removed
+    # The end of a replica that is made again alone is our own wish, and no news, where it is to
+    # start from another template, or was not wanted and is again before it is gone.
+    known = set(previous.uids.values())
+    unwanted = (o for o in view.outcomes.values() if o.is_terminating and o.uid not in known)
+    removed = {
+        o.uid for o in (*unwanted, *view.outdated) if o.index < REFS_MAX and is_alone(o, spec)
+    }
+    replacing = state.replacing & {o.uid for o in view.outcomes.values()} | removed
     rendezvous = state.rendezvous if observed.pods else ""
     if spec.is_elastic and not rendezvous:
         rendezvous = rendezvous_of(job, observed.etcd)
@@ -352,17 +345,6 @@ def make_view(
     return view.with_state(
         done=done, replacing=replacing, rendezvous=rendezvous, unknown_fields=unknown, **changes
     )
-
-
-def intranet_of(observed: ObservedState) -> Intranet:
-    """How pods find one another where the spec does not say: as those that are there were told.
-
-    Before DNS was the default it was PodIP, with paddle-operator, too; their pods do not say.
-    """
-    newest = max(observed.pods, key=names.attempt_of, default=None)
-    if newest is None:
-        return "DNS"
-    return INTRANET.get(newest.metadata.annotation(names.ANNOTATION_INTRANET), "PodIP")
 
 
 def read_pods(observed: ObservedState, now: float) -> tuple[Outcome, ...]:
@@ -375,7 +357,7 @@ def _read(job: str, pod: Pod, now: float) -> Outcome:
     place = names.replica_of(job, pod.metadata.name)
     # It is ours by uid, but of no name we give: nobody wants it.
     found = outcome_of(pod, place or names.ReplicaId("worker", -1))
-    at = _silent_at(pod)
+    at = silent_at(pod)
     if at is None or now < at or found.state != "pending":
         return found
     hint = f"is there such a node? (kubectl get node {found.node})"
@@ -383,7 +365,7 @@ def _read(job: str, pod: Pod, now: float) -> Outcome:
     return replace(found, waits_for=f"NodeSilent: {text}")
 
 
-def _silent_at(pod: Pod) -> float | None:
+def silent_at(pod: Pod) -> float | None:
     """When a pod whose template names its node has waited too long for that node's kubelet.
 
     No scheduler looks at it, so that nobody else says anything; the kubelet writes conditions.
@@ -391,7 +373,3 @@ def _silent_at(pod: Pod) -> float | None:
     if not pod.spec.nodeName or pod.status.conditions or pod.status.containerStatuses:
         return None
     return seconds(pod.metadata.creationTimestamp) + SILENT_SECONDS
-
-
-def _attempt(config_map: ConfigMap) -> int:
-    return names.read_attempt(config_map.metadata.label(names.LABEL_ATTEMPT))

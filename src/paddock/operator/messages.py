@@ -130,24 +130,23 @@ def waiting_for(view: PaddleJobView) -> tuple[str, str]:
     return "", ""
 
 
-def omitted_lists(view: PaddleJobView) -> tuple[str, ...]:
+def omitted_lists(view: PaddleJobView) -> str:
     """The warning about lists that no variable can hold, and the rule of their addresses."""
     lists = ", ".join(f"{name} ({size} bytes)" for name, size in sorted(view.too_long.items()))
-    if not lists:
-        return ()
     job = view.observed.job.metadata.name
     first = view.builder.known_address(f"{job}-worker-0")
     return (
         f"not in the environment, over {VALUE_MAX} bytes: {lists}; addresses follow the numbers: "
-        f"{first} is that of worker 0",
+        f"{first} is that of worker 0"
     )
 
 
 def elastic_wait_text(view: PaddleJobView) -> str:
     """The pods that the launchers of an elastic job wait for."""
     up = {o.name for o in view.outcomes.values() if o.state == "running"}
-    down = [s for s in view.slots if s.name not in up and not view.is_done(s.role, s.index)]
-    return f"{len(up)} of {plural(len(view.slots), 'pod')} run, waiting for {_some(down)}"
+    slots, done = view.builder.slots, view.state.done
+    down = [s for s in slots if s.name not in up and (s.role, s.index) not in done]
+    return f"{len(up)} of {plural(len(slots), 'pod')} run, waiting for {_some(down)}"
 
 
 def failed_call_reason(call: FailedCall) -> str:
@@ -198,21 +197,15 @@ def failed_call_text(call: FailedCall) -> str:
     if call.kind == "ConfigMap" and any(word in call.message for word in TOO_LARGE):
         text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
     if UNANSWERED in call.message:
-        text += f" ({_unanswered(call.message, kind)})"
-    return text
-
-
-def _unanswered(message: str, kind: str) -> str:
-    """The effect of a webhook that does not answer, and the command that shows its pods."""
-    found = WEBHOOK_AT.search(message)
-    if found is None or NO_SERVICE.search(message):
+        found = WEBHOOK_AT.search(call.message)
         look = f"its program may have been uninstalled: kubectl get {WEBHOOKS}"
-    else:
-        look = f"does its program run? kubectl -n {found[1]} get pods"
-    return (
-        f"until this webhook answers, the API server accepts no {kind} that it must see; the job "
-        f"then goes on by itself; {look}"
-    )
+        if found is not None and not NO_SERVICE.search(call.message):
+            look = f"does its program run? kubectl -n {found[1]} get pods"
+        text += (
+            f" (until this webhook answers, the API server accepts no {kind} that it must see;"
+            f" the job then goes on by itself; {look})"
+        )
+    return text
 
 
 def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str]:

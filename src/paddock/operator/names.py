@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from paddock.operator.spec import ROLES
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import Meta, Pod
+    from paddock.kube.objects import ConfigMap, Meta, Pod
     from paddock.operator.spec import RoleName
 
 GROUP = "batch.paddlepaddle.org"
@@ -90,17 +90,12 @@ def job_uid(meta: Meta) -> str:
     return meta.controller_uid or meta.label(LABEL_GROUP_OF)
 
 
-def attempt_of(pod: Pod) -> int:
-    """The attempt a pod was made for."""
-    return read_attempt(pod.metadata.label(LABEL_ATTEMPT))
+def attempt_of(one: Pod | ConfigMap) -> int:
+    """The attempt that a pod or a ConfigMap was made for, by its label.
 
-
-def read_attempt(text: str) -> int:
-    """The number in that label. 0 without one: paddle-operator made it, and knew no attempts.
-
-    >>> read_attempt("3"), read_attempt(""), read_attempt("x")
-    (3, 0, -1)
+    0 without one: paddle-operator made it, and knew no attempts. -1 for what is no number.
     """
+    text = one.metadata.label(LABEL_ATTEMPT)
     if not text:
         return 0
     return int(text) if text.isascii() and text.isdigit() else -1

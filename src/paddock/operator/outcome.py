@@ -207,8 +207,12 @@ def _ended_by_itself(pod: Pod) -> bool:
     """
     if pod.status.reason:
         return True
+    # It is deleted again by its kubelet, without grace, and that moment overwrites the first; the
+    # condition of a disruption keeps its own.
+    asked = (seconds(condition.lastTransitionTime) for condition in _disruptions(pod))
+    told_at = min((_deleted_at(pod), *(at for at in asked if at)))
     ends = [c.state.terminated for c in pod.status.containerStatuses or ()]
-    return any(e is not None and seconds(e.finishedAt) < _end_requested_at(pod) for e in ends)
+    return any(e is not None and seconds(e.finishedAt) < told_at for e in ends)
 
 
 def _classify_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerStateTerminated, str]:
@@ -267,14 +271,6 @@ def _is_closed_out(pod: Pod) -> bool:
     conditions = pod.status.conditions or ()
     is_gated = any(c.reason == "SchedulingGated" and c.status == "False" for c in conditions)
     return is_gated and bool(meta.label(names.KUEUE_MANAGED))
-
-
-def _end_requested_at(pod: Pod) -> float:
-    """When it was told to end. What a finalizer holds is deleted again by its kubelet, without
-    grace, and that moment overwrites the first; the condition of a disruption keeps its own.
-    """
-    ends = (seconds(condition.lastTransitionTime) for condition in _disruptions(pod))
-    return min((_deleted_at(pod), *(at for at in ends if at)))
 
 
 def _deleted_at(pod: Pod) -> float:

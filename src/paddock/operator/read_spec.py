@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from paddock.operator.rules import RULES, SpecParts
+from paddock.operator.rules import find_mistakes
 from paddock.operator.schema import TREE
 from paddock.operator.spec import (
     ROLES,
@@ -54,23 +54,23 @@ def read_spec(
     """
     found = ProblemList()
     spec = msgspec.convert(check(raw, TREE["spec"], "spec", found) or {}, RawSpec)
-    elastic_level = _elastic_level(spec)
-    roles = tuple(
-        role
-        for role_name in ROLES
-        if (role := _role(role_name, spec, elastic_level is not None, found)) is not None
-    )
+    # None when the job is not elastic; below 0 says so whatever the workers' limits are.
+    elastic_level = spec.elastic
+    worker = spec.worker or RawRole()
+    if elastic_level is None and (worker.requests is not None or worker.limits):
+        elastic_level = AUTO_ELASTIC_LEVEL
+    if elastic_level is not None and elastic_level < 0:
+        elastic_level = None
+    is_elastic = elastic_level is not None
+    made = (_role(role_name, spec, is_elastic, found) for role_name in ROLES)
+    roles = tuple(role for role in made if role is not None)
     faulty = tuple(problem.message for problem in found.problems)
-    parts = SpecParts(name, raw, spec, roles, elastic_level, faulty)
-    for is_whole in (False, True):  # a spec as a whole is judged when all its parts are right
-        if is_whole and found.problems:
-            break
-        for rule in RULES:
-            if (rule.path == "spec") == is_whole and (mistake := rule.check(parts)):
-                found.problem(*mistake)
+    given = None if raw is None else spec
+    for mistake in find_mistakes(name, given, roles, elastic_level, faulty):
+        found.problem(*mistake)
     if found.problems:
         return None, found.all_problems()
-    return _job(spec, roles, elastic_level, _intranet(spec, intranet, found), found), ()
+    return _job(spec, roles, elastic_level, intranet, found), ()
 
 
 def read_seconds(raw: object, name: str) -> int | None:
@@ -97,14 +97,41 @@ def _job(
     intranet: Intranet,
     found: ProblemList,
 ) -> JobSpec:
-    """The job, when nothing is wrong with it."""
+    """The job, when nothing is wrong with it. intranet: where the spec says nothing of it."""
+    if spec.intranet:
+        if spec.intranet not in INTRANET:
+            known = ", ".join(INTRANET)
+            what = f"{printable(spec.intranet)} is not one of {known}; it is read as PodIP"
+            found.warning("spec.intranet", what)
+        intranet = INTRANET.get(spec.intranet, "PodIP")
     fixed = [role.name for role in roles if role.name != "worker"]
     if elastic_level is not None and fixed:  # servers are told who the workers are, once
         found.warning("spec.elastic", f"has no effect: a job with spec.{fixed[0]} is not elastic")
         elastic_level = None
-    clean = _clean(spec, found)
-    success = _success(spec, roles, found)
-    if spec.with_gloo and not any(role.name == "ps" for role in roles):
+    if spec.clean_policy:
+        is_both = "has no effect beside spec.cleanPodPolicy"
+        what = is_both if spec.clean_pod_policy else "is read as cleanPodPolicy"
+        found.warning("spec.cleanPolicy", what)
+    word = spec.clean_pod_policy or spec.clean_policy
+    if word == "OnFailed":
+        found.warning("spec.cleanPodPolicy", "'OnFailed' is read as OnFailure")
+    elif word not in CLEAN:
+        known = ", ".join(w for w in CLEAN if w and w != "OnFailed")
+        what = f"{printable(word)} is not one of {known}; it is read as Never"
+        found.warning("spec.cleanPodPolicy", what)
+    success: SuccessPolicy = spec.success_policy or "Workers"
+    workers = next((role for role in roles if role.name == "worker"), None)
+    if workers is None:  # there is nothing else to wait for
+        if spec.success_policy not in ("", "AllRoles"):
+            what = f"{spec.success_policy} is read as AllRoles: there are no workers"
+            found.warning("spec.successPolicy", what)
+        success = "AllRoles"
+    mode: Literal["PS", "Collective", "Single"] = "Single"
+    if any(role.name == "ps" for role in roles):
+        mode = "PS"
+    elif workers is not None and (workers.replicas > 1 or elastic_level is not None):
+        mode = "Collective"
+    if spec.with_gloo and mode != "PS":
         found.warning("spec.withGloo", f"{spec.with_gloo} has no effect without spec.ps")
     samples = spec.sample_set_ref
     if samples is not None and samples.namespace is not None:
@@ -116,9 +143,9 @@ def _job(
                           " where a pod keeps its address; the whole job restarts")  # fmt: skip
     return JobSpec(
         roles=roles,
-        mode=_mode(roles, elastic_level),
+        mode=mode,
         intranet=intranet,
-        clean_pod_policy=clean,
+        clean_pod_policy=CLEAN.get(word, "Never"),
         with_gloo=spec.with_gloo,
         elastic_level=elastic_level,
         gang=spec.scheduling_policy,
@@ -131,15 +158,6 @@ def _job(
         rules=spec.failure_policy.rules,
         warnings=tuple(found.warnings),
     )
-
-
-def _elastic_level(spec: RawSpec) -> int | None:
-    """None when the job is not elastic. Below 0 says so whatever the workers' limits are."""
-    if spec.elastic is not None:
-        return spec.elastic if spec.elastic >= 0 else None
-    worker = spec.worker or RawRole()
-    is_range = worker.requests is not None or bool(worker.limits)
-    return AUTO_ELASTIC_LEVEL if is_range else None
 
 
 def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -> RoleSpec | None:
@@ -187,49 +205,3 @@ def _template(
         for key in sorted(given.keys() - {*known}):
             found.warning(*unknown(where, key, known))
     return {**template, "metadata": metadata, "spec": pod}
-
-
-def _mode(
-    roles: tuple[RoleSpec, ...], elastic_level: int | None
-) -> Literal["PS", "Collective", "Single"]:
-    worker = next((role for role in roles if role.name == "worker"), None)
-    if any(role.name == "ps" for role in roles):
-        return "PS"
-    is_many = worker is not None and (worker.replicas > 1 or elastic_level is not None)
-    return "Collective" if is_many else "Single"
-
-
-def _clean(spec: RawSpec, found: ProblemList) -> CleanPodPolicy:
-    word = spec.clean_pod_policy
-    if other := spec.clean_policy:
-        what = "has no effect beside spec.cleanPodPolicy" if word else "is read as cleanPodPolicy"
-        found.warning("spec.cleanPolicy", what)
-        word = word or other
-    policy = CLEAN.get(word, "Never")
-    if word == "OnFailed":
-        found.warning("spec.cleanPodPolicy", "'OnFailed' is read as OnFailure")
-    elif word not in CLEAN:
-        known = ", ".join(w for w in CLEAN if w and w != "OnFailed")
-        what = f"{printable(word)} is not one of {known}; it is read as Never"
-        found.warning("spec.cleanPodPolicy", what)
-    return policy
-
-
-def _intranet(spec: RawSpec, default: Intranet, found: ProblemList) -> Intranet:
-    word = spec.intranet
-    if not word:
-        return default
-    if word not in INTRANET:
-        what = f"{printable(word)} is not one of {', '.join(INTRANET)}; it is read as PodIP"
-        found.warning("spec.intranet", what)
-    return INTRANET.get(word, "PodIP")
-
-
-def _success(spec: RawSpec, roles: tuple[RoleSpec, ...], found: ProblemList) -> SuccessPolicy:
-    """AllRoles for a job without workers: there is nothing else to wait for."""
-    word = spec.success_policy
-    if any(role.name == "worker" for role in roles):
-        return word or "Workers"
-    if word not in ("", "AllRoles"):
-        found.warning("spec.successPolicy", f"{word} is read as AllRoles: there are no workers")
-    return "AllRoles"

@@ -46,14 +46,15 @@ from paddock.errors import EXIT_DEADLINE
 from paddock.kube.objects import rfc3339
 from paddock.operator import deploy, ending, messages, names
 from paddock.operator.decision import Decision, Delete, EventNote, Patch
-from paddock.operator.job_view import intranet_of, make_view, read_pods
+from paddock.operator.job_view import make_view, read_pods
 from paddock.operator.outcome import with_last_end
 from paddock.operator.policies import finish, restart
-from paddock.operator.read_spec import is_suspended, read_seconds, read_spec
+from paddock.operator.read_spec import INTRANET, is_suspended, read_seconds, read_spec
 from paddock.operator.spec import DISRUPTIONS
 from paddock.operator.status import (
     MESSAGE_MAX,
     StatusInput,
+    has_ended,
     read_status,
     replace_state,
     with_changes,
@@ -61,12 +62,15 @@ from paddock.operator.status import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from paddock.errors import Problem
     from paddock.kube.client import Manifest
     from paddock.kube.objects import Meta
     from paddock.operator.decision import EventType, Kind, ObservedState, OperatorSettings
     from paddock.operator.job_view import PaddleJobView
     from paddock.operator.outcome import Outcome
+    from paddock.operator.spec import Intranet
     from paddock.operator.status import ParsedStatus
 
 TOO_LONG = "it ran for longer than activeDeadlineSeconds ({} s)"
@@ -76,35 +80,44 @@ def reconcile(observed: ObservedState, now: float, settings: OperatorSettings) -
     """The whole decision for one job. now: seconds since 1970."""
     decision = _decide(observed, now, settings)
     # paddle-operator's: nobody else would ever take it away.
-    patches = _remove_finalizer(names.OLD_FINALIZER, "PaddleJob", observed.job.metadata)
-    for pod in observed.pods:
-        meta = pod.metadata
-        # Kueue's is all that is left. Kueue takes it off when the whole group is over, or when
-        # another pod has come in its place: but that one would have the same name.
-        if meta.deletionTimestamp is not None and not meta.deletionGracePeriodSeconds:
-            patches += _remove_finalizer(names.KUEUE_MANAGED, "Pod", meta)
+    finalizers: list[tuple[str, Kind, Meta]] = [
+        (names.OLD_FINALIZER, "PaddleJob", observed.job.metadata)
+    ]
+    # Kueue's is all that is left. Kueue takes it off when the whole group is over, or when another
+    # pod has come in its place: but that one would have the same name.
+    finalizers += [
+        (names.KUEUE_MANAGED, "Pod", pod.metadata)
+        for pod in observed.pods
+        if pod.metadata.deletionTimestamp and not pod.metadata.deletionGracePeriodSeconds
+    ]
+    patches = []
+    for finalizer, kind, meta in finalizers:
+        # Only that one: a list that is sent as a whole would take those away that others add.
+        if finalizer in (meta.finalizers or ()):
+            at = f"/metadata/finalizers/{(meta.finalizers or ()).index(finalizer)}"
+            is_it: Manifest = {"op": "test", "path": at, "value": finalizer}
+            gone: Manifest = {"op": "remove", "path": at}
+            patches.append(Patch(kind, meta.name, meta.uid, (is_it, gone)))
     return replace(decision, actions=(*decision.actions, *patches))
-
-
-def _remove_finalizer(finalizer: str, kind: Kind, meta: Meta) -> tuple[Patch, ...]:
-    """Take that finalizer off, and only that one.
-
-    A list that is sent as a whole would take those away that others have added meanwhile.
-    """
-    if finalizer not in (meta.finalizers or ()):
-        return ()
-    at = f"/metadata/finalizers/{(meta.finalizers or ()).index(finalizer)}"
-    is_it: Manifest = {"op": "test", "path": at, "value": finalizer}
-    return (Patch(kind, meta.name, meta.uid, (is_it, {"op": "remove", "path": at})),)
 
 
 def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> Decision:
     meta = observed.job.metadata
     previous = read_status(observed.job.status)
     if meta.deletionTimestamp is not None:
-        return _terminating(observed, previous)
-    spec, problems = read_spec(meta.name, observed.job.spec, intranet=intranet_of(observed))
-    if previous.is_over:
+        status: Mapping[str, object] | None = None
+        if previous.phase != "Terminating":
+            changes = {"phase": "Terminating", "reason": "Deleted", "message": None}
+            status = with_changes(observed.job.status, changes)
+        return Decision(status=status, why="being deleted")
+    # How pods find one another where the spec does not say: as those that are there were told.
+    # Before DNS was the default it was PodIP, with paddle-operator, too; their pods do not say.
+    intranet: Intranet = "DNS"
+    if observed.pods:
+        newest = max(observed.pods, key=names.attempt_of).metadata
+        intranet = INTRANET.get(newest.annotation(names.ANNOTATION_INTRANET), "PodIP")
+    spec, problems = read_spec(meta.name, observed.job.spec, intranet=intranet)
+    if has_ended(previous.phase, previous.reason):
         return ending.after(observed, spec, previous, now)
     if spec is None:
         return _invalid(observed, previous, problems, now)
@@ -120,7 +133,12 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     deadline = None if limit is None else view.state.start_time + limit
     if deadline is not None and now >= deadline:
         return ending.fail(view, "DeadlineExceeded", TOO_LONG.format(limit))
-    wanted = _reason_for_next(view)
+    wanted = None  # row 9: what the next attempt is for, in a sentence and a word
+    if view.is_scaled:
+        pods = messages.plural(spec.replicas, "pod")
+        wanted = f"scaled to {pods}; all of them begin again", "Scaled"
+    elif not all(restart.is_alone(o, spec) for o in view.outdated):
+        wanted = "the template of pods that could not start was changed", "TemplateChanged"
     dry_runs = deploy.dry_runs(view) if wanted is not None and view.at_work else []
     edited = view
     if view.at_work and (dry_runs or view.mistake is not None):
@@ -140,23 +158,6 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     if deadline is not None:
         decision = replace(decision, wake_at=min(deadline, decision.wake_at or deadline))
     return decision
-
-
-def _reason_for_next(view: PaddleJobView) -> tuple[str, str] | None:
-    """Row 9: what the next attempt is for, in a sentence and a word."""
-    if view.is_scaled:
-        pods = messages.plural(view.spec.replicas, "pod")
-        return f"scaled to {pods}; all of them begin again", "Scaled"
-    if not all(view.is_made_alone(o) for o in view.outdated):
-        return "the template of pods that could not start was changed", "TemplateChanged"
-    return None
-
-
-def _terminating(observed: ObservedState, previous: ParsedStatus) -> Decision:
-    if previous.phase == "Terminating":
-        return Decision(why="being deleted")
-    changes = {"phase": "Terminating", "reason": "Deleted", "message": None}
-    return Decision(status=with_changes(observed.job.status, changes), why="being deleted")
 
 
 def _invalid(
@@ -256,12 +257,23 @@ def _suspended(view: PaddleJobView) -> Decision:
 
 def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     """Row 8."""
-    if (worn := _worn_out(view)) is not None:
-        return _fail(view, worn)
+    # A container that the kubelet has started too often (restartPolicy OnFailure, Always).
+    limit = restart.limit_in_place(view.spec)
+    for outcome in view.outcomes.values():
+        if outcome.restarts > limit and outcome.state != "succeeded":
+            worn = with_last_end(outcome, view.pods_by_name[outcome.name])
+            # An elastic one's launcher may have waited for pods that the cluster has no room for.
+            if not view.spec.is_elastic or worn.exit_code != EXIT_DEADLINE:
+                return _fail(view, restart.FailJob(worn, "BackoffLimitExceeded", limit))
     failures = view.failures
     if not failures:
         return None
-    counted = 0 if _was_healthy(view) else view.state.counted_failures
+    counted = view.state.counted_failures
+    if view.spec.is_elastic or view.is_started:
+        since = max(view.state.attempt_start_time, view.state.failed_at)
+        # Nothing failed for so long that earlier failures are forgotten.
+        if since > 0 and view.now - since >= view.settings.healthy_seconds:
+            counted = 0
     is_queued = bool(view.observed.job.metadata.label(names.KUEUE_QUEUE))
     verdict = restart.decide_restart(
         failures, view.spec, view.settings, counted=counted, is_queued=is_queued
@@ -274,27 +286,6 @@ def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     if isinstance(verdict, restart.RestartReplicas):
         return _restart_replicas(view, verdict)
     return _restart_job(view, verdict)
-
-
-def _worn_out(view: PaddleJobView) -> restart.FailJob | None:
-    """A container that the kubelet has started too often (restartPolicy OnFailure, Always)."""
-    limit = restart.limit_in_place(view.spec)
-    for outcome in view.outcomes.values():
-        if outcome.restarts > limit and outcome.state != "succeeded":
-            worn = with_last_end(outcome, view.pods_by_name[outcome.name])
-            if view.spec.is_elastic and worn.exit_code == EXIT_DEADLINE:
-                continue  # its launcher waited for pods that the cluster has no room for
-            return restart.FailJob(worn, "BackoffLimitExceeded", limit)
-    return None
-
-
-def _was_healthy(view: PaddleJobView) -> bool:
-    """True when nothing failed for so long that earlier failures are forgotten."""
-    state = view.state
-    if not view.spec.is_elastic and not view.is_started:
-        return False
-    since = max(state.attempt_start_time, state.failed_at)
-    return since > 0 and view.now - since >= view.settings.healthy_seconds
 
 
 def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:

@@ -15,7 +15,7 @@ from paddock import __version__
 from paddock.errors import UsageError
 from paddock.kube import connect, http_client
 from paddock.operator.names import LEASE, NAMESPACE
-from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
+from paddock.operator.runtime.clock import Clock, TimeLimit, end
 from paddock.operator.runtime.controller import Controller
 from paddock.operator.runtime.events import Recorder
 from paddock.operator.runtime.guard import GuardedClient, TokenBucket
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import KubeClient
     from paddock.operator.options import OperatorOptions
-    from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.controller import Reconcile
 
 ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
@@ -86,11 +85,11 @@ class Operator:
             is_candidate=options.leader_elect,
         )  # fmt: skip
         gauge = self.metrics.gauge
-        gauge("paddock_is_leader", "1 for the operator that works.", self._is_leader)
+        gauge(
+            "paddock_is_leader", "1 for the operator that works.",
+            lambda: {(): float(self.elector is None or self.elector.is_leader)},
+        )  # fmt: skip
         gauge("process_resident_memory_bytes", "Memory in bytes.", lambda: {(): rss_bytes()})
-
-    def _is_leader(self) -> dict[tuple[str, ...], float]:
-        return {(): 1.0 if self.elector is None or self.elector.is_leader else 0.0}
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until stopped; then finish what is being done and give the lease back."""
@@ -151,7 +150,7 @@ class Operator:
 
 async def run_operator(options: OperatorOptions, stop: asyncio.Event, reconcile: Reconcile) -> None:
     """Work on the cluster that the options name until ``stop`` is set. Raises UsageError."""
-    clock = SystemClock()
+    clock = Clock()
     log = Logger(_write, clock, level=options.log_level, form=options.log_format)
     for line in options.warnings:
         log.warning(line)
@@ -174,26 +173,25 @@ async def run_operator(options: OperatorOptions, stop: asyncio.Event, reconcile:
 
 def run(options: OperatorOptions, reconcile: Reconcile) -> int:
     """Work until SIGTERM or SIGINT; a second one ends at once. The exit code."""
-    return asyncio.run(_run_until_signal(options, reconcile))
 
+    async def until_signal() -> int:
+        stop = asyncio.Event()
+        working = asyncio.ensure_future(run_operator(options, stop, reconcile))
 
-async def _run_until_signal(options: OperatorOptions, reconcile: Reconcile) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(run_operator(options, stop, reconcile))
+        def ask() -> None:
+            if stop.is_set():
+                working.cancel()
+            stop.set()
 
-    def ask(number: int) -> None:
-        if stop.is_set():
-            working.cancel()
-        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, ask)
+        try:
+            await working
+        except asyncio.CancelledError:
+            return 1  # Hurried: the lease was not given back.
+        return 0
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ask, number)
-    try:
-        await working
-    except asyncio.CancelledError:
-        return 1  # Hurried: the lease was not given back.
-    return 0
+    return asyncio.run(until_signal())
 
 
 def own_namespace() -> str:

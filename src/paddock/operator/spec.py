@@ -46,8 +46,7 @@ class RoleSpec:
 
     def containers(self, which: str = "containers") -> list[Mapping[str, object]]:
         """The containers of its pods, or which="initContainers"."""
-        found = self.pod.get(which)
-        return [as_mapping(c) for c in found] if isinstance(found, list) else []
+        return [as_mapping(container) for container in as_list(self.pod.get(which))]
 
 
 def as_mapping(value: object) -> Mapping[str, object]:
@@ -57,6 +56,11 @@ def as_mapping(value: object) -> Mapping[str, object]:
     {}
     """
     return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[object]:
+    """A list, [] for anything else."""
+    return value if isinstance(value, list) else []
 
 
 class ExitCodes(msgspec.Struct, frozen=True):

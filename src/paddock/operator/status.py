@@ -20,6 +20,7 @@ whether that attempt's gate was opened, how many failures counted, when the next
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ import msgspec
 from paddock.kube.objects import rfc3339, seconds
 from paddock.operator.messages import unknown_fields_text
 from paddock.operator.schema import REPLICAS_MAX
-from paddock.operator.spec import ROLES, RoleName
+from paddock.operator.spec import ROLES, RoleName, as_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -52,6 +53,7 @@ STATES = ("pending", "starting", "running", "failed", "succeeded", "unknown")
 REFS_MAX = 200  # pods named per role; all are counted
 MESSAGE_MAX = 1024  # characters
 NUMBER_MAX = 2**31 - 1
+INDEXES = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4})?)?")
 INDEXES_TEXT_MAX = 10 * REPLICAS_MAX  # more than all of them need
 
 
@@ -115,14 +117,9 @@ class ParsedStatus(msgspec.Struct, frozen=True, rename="camel"):
     observed_generation: int = 0
     state: ControllerState = ControllerState()
     conditions: dict[str, JobCondition] = {}
-    roles: dict[str, Mapping[str, object]] = {}
+    roles: dict[RoleName, Mapping[str, object]] = {}
     uids: dict[str, str] = {}
     is_pruned: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        """True when the job has ended for good."""
-        return has_ended(self.phase, self.reason)
 
 
 def has_ended(phase: object, reason: object) -> bool:
@@ -132,24 +129,36 @@ def has_ended(phase: object, reason: object) -> bool:
 
 def read_status(raw: object) -> ParsedStatus:
     """The previous status; whatever is missing or of a wrong type is as if never written."""
-    found = raw if isinstance(raw, dict) else {}
-    roles: dict[str, Mapping[str, object]] = {
+    if not isinstance(raw, dict):
+        return ParsedStatus()
+    found: dict[str, Any] = raw
+    roles: dict[RoleName, Mapping[str, object]] = {
         r: found[r] for r in ROLES if isinstance(found.get(r), dict)
     }
     done: frozenset[tuple[RoleName, int]] = frozenset(
         (role, index)
-        for role in ROLES
-        for index in read_indexes(_text(roles.get(role, {}).get("completedIndexes")))
+        for role, counts in roles.items()
+        for index in read_indexes(_text(counts.get("completedIndexes")))
     )
     return ParsedStatus(
         **_decode(ParsedStatus, found),
         state=ControllerState(**_decode(ControllerState, found), done=done),
-        conditions=_read_conditions(found.get("conditions")),
+        conditions={  # of one type, the last one
+            entry["type"]: JobCondition(
+                entry["type"],
+                entry.get("status") == "True",
+                _text(entry.get("reason")),
+                _text(entry.get("message")),
+                _text(entry.get("lastTransitionTime")),
+            )
+            for entry in as_list(found.get("conditions"))
+            if isinstance(entry, dict) and isinstance(entry.get("type"), str)
+        },
         roles=roles,
         uids={
             _text(ref.get("name")): _text(ref.get("uid"))
             for of_role in roles.values()
-            for ref in _list(of_role.get("refs"))
+            for ref in as_list(of_role.get("refs"))
             if isinstance(ref, dict)
         },
         is_pruned=bool(found.get("phase")) and "attempt" not in found,
@@ -163,17 +172,6 @@ def _decode(
     return {
         name: read(raw[key], default) for name, key, default, read in FIELDS[shape] if key in raw
     }
-
-
-def _encode(state: ControllerState) -> dict[str, object]:
-    """The fields that are not empty, as they stand in a status."""
-    found: dict[str, object] = {}
-    for name, key, default, _ in FIELDS[ControllerState]:
-        value = getattr(state, name)
-        if value not in (default, {}):
-            value = rfc3339(value) if isinstance(value, float) else value
-            found[key] = sorted(value) if isinstance(value, frozenset) else value
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +211,32 @@ def write_status(
         "reason": given.reason or None,
         "message": given.message[:MESSAGE_MAX] or None,
         "observedGeneration": job.generation,
-        **_encode(state),
         "attempt": state.attempt,
         "restarts": state.restarts,
-        "conditions": _write_conditions(given, previous, job.generation, now),
     }
+    for name, key, default, _ in FIELDS[ControllerState]:
+        value = getattr(state, name)
+        if value not in (default, {}):
+            value = rfc3339(value) if isinstance(value, float) else value
+            found[key] = sorted(value) if isinstance(value, frozenset) else value
+    conditions: list[dict[str, object]] = []
+    # Sorted by type; one that says the same keeps its time, an unknown one stays.
+    for type_ in sorted({*CONDITIONS, *previous.conditions}):
+        old = previous.conditions.get(type_)
+        before = (old.status, old.reason, old.message) if old is not None else None
+        if (entry := _condition(type_, given, before)) is None:
+            continue
+        status, reason, message = entry
+        since = old.since if old is not None and old.status == status else ""
+        conditions.append({
+            "type": type_,
+            "status": "True" if status else "False",
+            "reason": reason,
+            "lastTransitionTime": since or rfc3339(now),
+            "observedGeneration": job.generation,
+            **({"message": message[:MESSAGE_MAX]} if message else {}),
+        })  # fmt: skip
+    found["conditions"] = conditions
     pods = given.pods
     if spec is not None or pods:
         ready = sum(1 for o in pods if o.state == "running")
@@ -328,47 +347,6 @@ def _condition(
     return before
 
 
-def _write_conditions(
-    given: StatusInput, previous: ParsedStatus, generation: int, now: float
-) -> list[dict[str, object]]:
-    """Sorted by type; a condition that says the same keeps its time, an unknown one stays."""
-    found: list[dict[str, object]] = []
-    for type_ in sorted({*CONDITIONS, *previous.conditions}):
-        old = previous.conditions.get(type_)
-        before = (old.status, old.reason, old.message) if old is not None else None
-        value = _condition(type_, given, before)
-        if value is None:
-            continue
-        status, reason, message = value
-        since = old.since if old is not None and old.status == status else ""
-        entry: dict[str, object] = {
-            "type": type_,
-            "status": "True" if status else "False",
-            "reason": reason,
-            "lastTransitionTime": since or rfc3339(now),
-            "observedGeneration": generation,
-        }
-        if message:
-            entry["message"] = message[:MESSAGE_MAX]
-        found.append(entry)
-    return found
-
-
-def _read_conditions(raw: object) -> dict[str, JobCondition]:
-    """The conditions by type; of one type, the last one."""
-    return {
-        entry["type"]: JobCondition(
-            entry["type"],
-            entry.get("status") == "True",
-            _text(entry.get("reason")),
-            _text(entry.get("message")),
-            _text(entry.get("lastTransitionTime")),
-        )
-        for entry in _list(raw)
-        if isinstance(entry, dict) and isinstance(entry.get("type"), str)
-    }
-
-
 def write_indexes(indexes: Iterable[int]) -> str:
     """Replica numbers as Kubernetes' indexed Jobs write them: sorted, with ranges.
 
@@ -395,17 +373,11 @@ def read_indexes(text: str) -> frozenset[int]:
     found: set[int] = set()
     room = REPLICAS_MAX
     for part in text.split(",") if len(text) <= INDEXES_TEXT_MAX else ():
-        first, _, last = part.partition("-")
-        last = last or first
-        if _is_index(first) and _is_index(last):
-            numbers = range(int(first), int(last) + 1)[:room]
+        if match := INDEXES.fullmatch(part):
+            numbers = range(int(match[1]), int(match[2] or match[1]) + 1)[:room]
             room -= len(numbers)
             found.update(numbers)
     return frozenset(found)
-
-
-def _is_index(text: str) -> bool:
-    return len(text) < len(str(REPLICAS_MAX)) and text.isascii() and text.isdigit()
 
 
 def _time(raw: object, default: float = 0.0) -> float:
@@ -421,10 +393,6 @@ def _number(raw: object, default: int = 0) -> int:
     return max(raw, default)
 
 
-def _list(raw: object) -> list[object]:
-    return raw if isinstance(raw, list) else []
-
-
 def _text(raw: object, default: str = "") -> str:
     return raw if isinstance(raw, str) else default
 
@@ -434,7 +402,7 @@ READERS: Mapping[Any, Callable[[Any, Any], object]] = {
     int: _number,
     float: _time,  # RFC 3339
     str: _text,
-    frozenset[str]: lambda raw, _: frozenset(filter(None, map(_text, _list(raw)))),
+    frozenset[str]: lambda raw, _: frozenset(filter(None, map(_text, as_list(raw)))),
     dict[str, object]: lambda raw, _: raw if isinstance(raw, dict) else {},
 }
 # Of each struct: name, name in the status, default, reader.

@@ -7,6 +7,7 @@ come through a definition that checks nothing.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.errors import Problem
@@ -32,13 +33,13 @@ A_TYPE = {
 }  # fmt: skip
 
 
+@dataclass
 class ProblemList:
     """Problems and warnings, in the order they were met. Those above the limit are counted."""
 
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.warnings: list[str] = []
-        self.more = 0
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    more: int = 0
 
     def problem(self, path: str, what: str, hint: str = "") -> None:
         """Add what is wrong at a path."""

@@ -21,7 +21,7 @@ from machine.world import QUIET
 from paddock.errors import UsageError
 from paddock.kube.client import KubeError
 from paddock.operator.run import Operator
-from paddock.operator.runtime.clock import SystemClock
+from paddock.operator.runtime.clock import Clock
 from paddock.operator.runtime.http_server import ALLOWED_SECONDS, Access, Certificate, HttpServer
 from paddock.operator.runtime.log import Logger
 
@@ -56,7 +56,7 @@ class Reviews:
         return {"status": {"allowed": spec["user"] in self.readers}}
 
 
-class Clock(SystemClock):
+class SteppedClock(Clock):
     """A clock that is set."""
 
     at = 1000.0
@@ -66,7 +66,7 @@ class Clock(SystemClock):
         return self.at
 
 
-def access(reviews: Reviews, clock: Clock, said: list[str] | None = None) -> Access:
+def access(reviews: Reviews, clock: SteppedClock, said: list[str] | None = None) -> Access:
     """What asks these reviews."""
     client: KubeClient = reviews  # type: ignore[assignment]  # create is all that is called
     log = Logger((said if said is not None else []).append, clock, level="info", form="text")
@@ -88,13 +88,13 @@ def access(reviews: Reviews, clock: Clock, said: list[str] | None = None) -> Acc
 def test_the_api_server_says_who_may_read(header: str, status: int, asked: int) -> None:
     """Whose token it is, then what they may do; nothing is asked about what is no token."""
     reviews = Reviews()
-    assert asyncio.run(access(reviews, Clock()).check(header, "/metrics")) == status
+    assert asyncio.run(access(reviews, SteppedClock()).check(header, "/metrics")) == status
     assert len(reviews.asked) == asked
 
 
 def test_who_was_let_in_is_asked_about_once_a_minute() -> None:
     """A scrape costs no call; a right that was taken back ends within a minute."""
-    reviews, clock = Reviews(), Clock()
+    reviews, clock = Reviews(), SteppedClock()
 
     async def scene() -> list[int]:
         found = access(reviews, clock)
@@ -117,7 +117,7 @@ def test_callers_without_a_right_wait_for_one_another() -> None:
     reviews = Reviews()
 
     async def scene() -> list[int]:
-        found = access(reviews, Clock())
+        found = access(reviews, SteppedClock())
         return await asyncio.gather(*(found.check("Bearer poor", "/metrics") for _ in range(3)))
 
     assert asyncio.run(scene()) == [403, 403, 403]
@@ -127,7 +127,9 @@ def test_callers_without_a_right_wait_for_one_another() -> None:
 def test_without_the_api_server_nobody_new_is_let_in() -> None:
     """And the log says why, without the token."""
     reviews, said = Reviews(is_away=True), []
-    assert asyncio.run(access(reviews, Clock(), said).check("Bearer good", "/metrics")) == 503
+    assert (
+        asyncio.run(access(reviews, SteppedClock(), said).check("Bearer good", "/metrics")) == 503
+    )
     assert 'cannot ask who may read path=/metrics error="no answer"' in said[0]
     assert "good" not in said[0]
 
@@ -179,7 +181,7 @@ def test_a_renewed_certificate_is_served_without_a_restart(tmp_path: Path) -> No
 
 def operator(address: str, health: str, folder: Path) -> Operator:
     """An operator that serves its metrics by HTTPS."""
-    clock = SystemClock()
+    clock = Clock()
     options = replace(
         QUIET, metrics_address=address, health_address=health, metrics_cert_path=str(folder)
     )

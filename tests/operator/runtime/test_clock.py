@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from machine.virtual import StuckError, VirtualClock, run_virtual
-from paddock.operator.runtime.clock import SystemClock, TimeLimit, end
+from paddock.operator.runtime.clock import Clock, TimeLimit, end
 
 
 def test_a_body_that_takes_too_long_is_ended() -> None:
@@ -55,7 +55,7 @@ def test_the_system_clock_goes_on() -> None:
     """monotonic never goes back, and sleep of nothing returns."""
 
     async def main() -> tuple[float, float]:
-        clock = SystemClock()
+        clock = Clock()
         before = clock.monotonic()
         await clock.sleep(-1.0)  # sleep: returns at once
         return before, clock.monotonic()

@@ -76,9 +76,26 @@ def manifests_text(install: Install, *, has_crd: bool = False, has_monitor: bool
 
 def checked(install: Install) -> Install:
     """The same. Raises UsageError with everything that cannot be."""
-    problems = _problems(install)
-    if problems:
-        raise UsageError.of(problems)
+    found = []
+    for name in install.gangs:
+        if name not in GANGS:
+            found.append(Problem(f"gang scheduler {name!r} is not one of {', '.join(GANGS)}"))
+    for namespace in (install.namespace, *install.watch_namespaces, *install.metrics_from):
+        if len(namespace) > NAME_MAX or re.fullmatch(LABEL, namespace) is None:
+            hint = f"use small letters, digits and -, {NAME_MAX} at most"
+            found.append(Problem(f"{namespace!r} is not the name of a namespace", hint))
+    if install.scheduling not in SCHEDULERS:
+        known = ", ".join(word for word in SCHEDULERS if word)
+        hint = "leave it out for no gang scheduling"
+        found.append(Problem(f"scheduling {install.scheduling!r} is not one of {known}", hint))
+    if not 1 <= install.replicas <= REPLICAS_MAX:
+        hint = "one leads and the others wait: 2 are enough"
+        found.append(Problem(f"{install.replicas} replicas are not in 1..{REPLICAS_MAX}", hint))
+    for name, image in (("image", install.image), ("init_image", install.init_image)):
+        if re.search(r"\s", image) or (name == "image" and not image):
+            found.append(Problem(f"{name} {image!r} is not the name of an image"))
+    if found:
+        raise UsageError.of(found)
     return install
 
 
@@ -128,37 +145,11 @@ def _filled_in(one: Tree, install: Install) -> list[Tree]:
         spec["replicas"] = install.replicas
         (container,) = spec["template"]["spec"]["containers"]
         container["image"] = install.image
-        container["args"] += _more_arguments(install)
+        # After the words that every `paddock operator run` of a Deployment has.
+        given = {
+            "scheduling": install.scheduling,
+            "namespace": ",".join(install.watch_namespaces),
+            "init-image": install.init_image,
+        }
+        container["args"] += [f"--{name}={text}" for name, text in given.items() if text]
     return [made]
-
-
-def _more_arguments(install: Install) -> list[str]:
-    """The words after those that every ``paddock operator run`` of a Deployment has."""
-    given = {
-        "scheduling": install.scheduling,
-        "namespace": ",".join(install.watch_namespaces),
-        "init-image": install.init_image,
-    }
-    return [f"--{name}={text}" for name, text in given.items() if text]
-
-
-def _problems(install: Install) -> list[Problem]:
-    found = []
-    for name in install.gangs:
-        if name not in GANGS:
-            found.append(Problem(f"gang scheduler {name!r} is not one of {', '.join(GANGS)}"))
-    for namespace in (install.namespace, *install.watch_namespaces, *install.metrics_from):
-        if len(namespace) > NAME_MAX or re.fullmatch(LABEL, namespace) is None:
-            hint = f"use small letters, digits and -, {NAME_MAX} at most"
-            found.append(Problem(f"{namespace!r} is not the name of a namespace", hint))
-    if install.scheduling not in SCHEDULERS:
-        known = ", ".join(word for word in SCHEDULERS if word)
-        hint = "leave it out for no gang scheduling"
-        found.append(Problem(f"scheduling {install.scheduling!r} is not one of {known}", hint))
-    if not 1 <= install.replicas <= REPLICAS_MAX:
-        hint = "one leads and the others wait: 2 are enough"
-        found.append(Problem(f"{install.replicas} replicas are not in 1..{REPLICAS_MAX}", hint))
-    for name, image in (("image", install.image), ("init_image", install.init_image)):
-        if re.search(r"\s", image) or (name == "image" and not image):
-            found.append(Problem(f"{name} {image!r} is not the name of an image"))
-    return found

@@ -36,18 +36,13 @@ def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
     """True when enough has succeeded. done: (role, index) of each replica that has."""
     finished = set(done)
     workers = spec.role("worker")
-
-    def all_of(role: RoleName) -> bool:
-        found = spec.role(role)
-        return found is None or all((role, i) in finished for i in range(found.replicas))
-
     if workers is not None and not workers.replicas:
         return False  # elastic, and scaled to nothing: it waits
     if spec.success == "Worker0" and workers is not None:
         return ("worker", 0) in finished
-    if spec.success == "Workers" and workers is not None:
-        return all_of("worker") and all_of("heter")
-    return all_of("worker") and all_of("heter") and all_of("ps")
+    has_servers = spec.success == "Workers" and workers is not None  # which may still run
+    needed = [role for role in spec.roles if role.name != "ps" or not has_servers]
+    return all((role.name, i) in finished for role in needed for i in range(role.replicas))
 
 
 def cleaning(policy: CleanPodPolicy, *, has_failed: bool) -> Cleaning:

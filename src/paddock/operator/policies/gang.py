@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
+from paddock.kube.client import VOLCANO_GROUPS
 from paddock.operator import names
 from paddock.operator.outcome import shortened
 from paddock.operator.quantity import (
@@ -58,11 +59,6 @@ class Gang:
     annotations: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
 
-    @property
-    def kind(self) -> Kind | None:
-        """The kind of the group, None without one."""
-        return KINDS.get(self.scheduler)
-
     def apply_to_pod(self, pod: Manifest, role: str) -> Manifest:
         """The pod with what its scheduler looks for."""
         metadata = cast("dict[str, dict[str, str]]", pod["metadata"])
@@ -87,7 +83,15 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSetti
         labels[names.KUEUE_GROUP] = f"{meta.name}-{meta.uid[:8]}-{attempt}"[-63:].lstrip("-")
         notes = {names.KUEUE_COUNT: str(spec.replicas), names.KUEUE_RETRIABLE: "false"}
         return Gang(labels=labels, annotations=notes)
-    scheduler = scheduler_of(spec, settings)
+    # The job's own word, its pods' schedulerName, or the operator's flag.
+    named = {role.pod.get("schedulerName") or "" for role in spec.roles}
+    scheduler = cast("Scheduler", settings.scheduling)  # options.py knows the words
+    if spec.gang.scheduler:
+        scheduler = "" if spec.gang.scheduler == "none" else spec.gang.scheduler
+    elif "volcano" in named:
+        scheduler = "volcano"
+    elif scheduler == "volcano" and named - {""}:
+        scheduler = ""  # a role names another scheduler; as in paddle-operator
     if scheduler == "volcano":
         annotations = {
             VOLCANO_GROUP: meta.name,
@@ -104,25 +108,10 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSetti
     return Gang()
 
 
-def scheduler_of(spec: JobSpec, settings: OperatorSettings) -> Scheduler:
-    """Which gang scheduler: the job's own word, its pods' schedulerName, the operator's flag."""
-    if spec.gang.scheduler == "none":
-        return ""
-    if spec.gang.scheduler:
-        return spec.gang.scheduler
-    named = {role.pod.get("schedulerName") or "" for role in spec.roles}
-    if "volcano" in named:
-        return "volcano"
-    if settings.scheduling == "volcano" and named - {""}:
-        return ""  # a role names another scheduler; as in paddle-operator
-    return cast("Scheduler", settings.scheduling)  # options.py knows the words
-
-
-def is_open(gang: Gang, group: PodGroup | None, *, has_begun: bool) -> bool:
-    """True when pods may be made. has_begun: the attempt has, or has had, some."""
-    if gang.scheduler == "volcano":
-        return group is not None and (has_begun or group.status.phase in OPEN_PHASES)
-    return gang.scheduler == "" or group is not None
+def kind_of(group: PodGroup) -> Kind:
+    """The kind of a PodGroup that is there."""
+    is_volcanos = group.apiVersion.startswith(VOLCANO_GROUPS.group)
+    return "VolcanoGroup" if is_volcanos else "CoschedulingGroup"
 
 
 def unschedulable(group: PodGroup) -> str:

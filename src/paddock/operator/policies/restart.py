@@ -141,6 +141,8 @@ def limit_of(spec: JobSpec, cause: Cause | None, *, is_alone: bool = False) -> i
 
 def is_alone(outcome: Outcome, spec: JobSpec) -> bool:
     """True when this replica is made again without the others."""
+    if spec.is_elastic:
+        return True
     role = spec.role(outcome.role)
     if role is None or outcome.is_closed_out:
         return False

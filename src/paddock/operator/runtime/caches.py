@@ -112,25 +112,19 @@ class Caches:
             if r.silent_seconds > SILENT_SECONDS_MAX
         ]
 
-    def is_served(self, kind: Kind) -> bool:
-        """True where the cluster knows that kind."""
-        return any(r.is_served for k, r in self._reflectors if k == kind)
-
     async def seek(self) -> bool:
         """Ask again for the kinds that were not served; whether one is now."""
         lacking = [r for _, r in self._reflectors if not r.is_served]
         return any(await asyncio.gather(*(reflector.seek() for reflector in lacking)))
 
-    def job_of(self, uid: str) -> PaddleJob | None:
-        """The job of that uid, if it is there."""
-        found = self.jobs.find("uid", uid)
-        return found[0] if found else None
-
     def chooses_etcd(self, job: PaddleJob) -> bool:
         """True while pods of an elastic job do not know their rendezvous yet (job_view.py)."""
+        worker = field_of(job.spec, "worker")  # is the number of workers to change? read_spec.py
+        is_elastic = field_of(worker, "limits") or field_of(worker, "requests")
+        if (not is_elastic and field_of(job.spec, "elastic") is None) or is_over(job):
+            return False
         owner = f"{job.metadata.namespace}/{job.metadata.uid}"
-        is_chosen = field_of(job.status, "rendezvous") and self.stores["Pod"].find("owner", owner)
-        return _is_elastic(job) and not is_chosen and not is_over(job)
+        return not (field_of(job.status, "rendezvous") and self.stores["Pod"].find("owner", owner))
 
     def observe(
         self, job: PaddleJob, faults: tuple[FailedCall, ...], *,
@@ -146,11 +140,12 @@ class Caches:
         if field_of(job.spec, "intranet") == "Host":
             others = (j for j in self.jobs.find("port", HAS_PORT) if j.metadata.uid != uid)
             taken = frozenset((*map(host_port, others), *decided_ports))
+        served = {kind for kind, reflector in self._reflectors if reflector.is_served}
         return ObservedState(
             job, pods, services, config_maps, (*volcano, *coscheduling),
             failed_calls=faults,
-            has_volcano=self.is_served("VolcanoGroup"),
-            has_coscheduling=self.is_served("CoschedulingGroup"),
+            has_volcano="VolcanoGroup" in served,
+            has_coscheduling="CoschedulingGroup" in served,
             etcd=etcd,
             taken_ports=taken,
             allowed=frozenset(allowed),
@@ -167,13 +162,6 @@ def host_port(job: PaddleJob) -> int:
     """status.hostPort; 0 without one."""
     port = field_of(job.status, "hostPort")
     return port if isinstance(port, int) else 0
-
-
-def _is_elastic(job: PaddleJob) -> bool:
-    """True where the job asks for a changing number of workers; read_spec.py decides."""
-    worker = field_of(job.spec, "worker")
-    is_range = bool(field_of(worker, "limits") or field_of(worker, "requests"))
-    return is_range or field_of(job.spec, "elastic") is not None
 
 
 def holds_port(job: PaddleJob) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -16,21 +16,9 @@ if TYPE_CHECKING:
 CANCEL_AGAIN_SECONDS = 1.0
 
 
-class Clock(Protocol):
-    """now: seconds since 1970, which may jump. monotonic: seconds that only grow."""
-
-    def now(self) -> float:
-        """Wall clock."""
-
-    def monotonic(self) -> float:
-        """For every duration and deadline."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Return that much later; at once for nothing or less."""
-
-
-class SystemClock:
-    """This machine's clocks. monotonic counts the time that the machine was suspended, too.
+class Clock:
+    """This machine's clocks. now: seconds since 1970, which may jump. monotonic: seconds that only
+    grow, those that the machine was suspended among them.
 
     A lease runs out while its holder sleeps; CLOCK_MONOTONIC would not notice (clock_gettime(2)).
     """

@@ -167,11 +167,6 @@ class Controller:
         found = [f"a worker is busy with one job for {seconds:.0f} s" for seconds in slow]
         return found + self.caches.silent()
 
-    @property
-    def remembered(self) -> int:
-        """Things kept about jobs beside the caches, for tests of leaks."""
-        return self._queue.size + len(self._memory)
-
     # ------------------------------------------------------------- what has changed
 
     def _job_changed(self, old: PaddleJob | None, new: PaddleJob | None) -> None:
@@ -190,25 +185,24 @@ class Controller:
         def changed(old: HasMeta | None, new: HasMeta | None) -> None:
             # Two of them when an owner was replaced.
             for one in {job_uid(o.metadata): o for o in (old, new) if o is not None}.values():
-                job = self.caches.job_of(job_uid(one.metadata))
-                if job is None or job.metadata.namespace != one.metadata.namespace:
-                    continue
-                memory = self._memory.get(job.metadata.uid)
-                if memory is not None:
-                    memory.expectations.see(kind, old, new)
-                self._queue.add_after(key_of(job), COALESCE_SECONDS)
-            if old is not None and new is None:
-                self._name_freed(kind, old)
+                for job in self.caches.jobs.find("uid", job_uid(one.metadata)):
+                    if job.metadata.namespace != one.metadata.namespace:
+                        continue
+                    memory = self._memory.get(job.metadata.uid)
+                    if memory is not None:
+                        memory.expectations.see(kind, old, new)
+                    self._queue.add_after(key_of(job), COALESCE_SECONDS)
+            if old is None or new is not None:
+                return
+            # A job that was deleted and made again need not sit out its pause for the old one's.
+            meta = old.metadata
+            key = meta.namespace, meta.label(LABEL_JOB)
+            heir = self.caches.jobs.get(key)
+            memory = self._memory.get(heir.metadata.uid) if heir is not None else None
+            if memory is not None and memory.faults.release(("create", kind, meta.name)):
+                self._queue.add_after(key, COALESCE_SECONDS)
 
         self.caches.stores[kind].listen(changed)
-
-    def _name_freed(self, kind: Kind, gone: HasMeta) -> None:
-        """A job that was deleted and made again need not sit out its pause for the old one's."""
-        meta = gone.metadata
-        job = self.caches.jobs.get((meta.namespace, meta.label(LABEL_JOB)))
-        memory = self._memory.get(job.metadata.uid) if job is not None else None
-        if memory is not None and memory.faults.release(("create", kind, meta.name)):
-            self._queue.add_after((meta.namespace, meta.label(LABEL_JOB)), COALESCE_SECONDS)
 
     # ---------------------------------------------------------------------- workers
 

@@ -24,12 +24,12 @@ from paddock.kube.client import (
 from paddock.operator import messages
 from paddock.operator.decision import OF_FORMER, Create, Delete
 from paddock.operator.names import LABEL_GROUP_OF, LABEL_JOB, LABEL_POD, job_uid
+from paddock.operator.runtime.informer import key_of
 from paddock.operator.runtime.job_record import (
     OF_ONE_OBJECT,
     JobRecord,
     call_of,
     explain_conflict,
-    would_be_taken,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ class Executor:
             verb, kind, _ = call_of(actions[0])
             is_asked = isinstance(actions[0], Create) and actions[0].dry_run
             count = f"{done}/{len(actions)}"
-            self.log.info("ask" if is_asked else verb, job=_name(job), kind=kind, objects=count)
+            self.log.info(
+                "ask" if is_asked else verb, job="/".join(key_of(job)), kind=kind, objects=count
+            )
 
     def _is_current(self, job: PaddleJob) -> bool:
         """True while the job is still as observed: not deleted, replaced or changed."""
@@ -176,7 +178,7 @@ class Executor:
             log = self.log.info if is_normal else self.log.warning
             log(
                 f"could not {fault.verb} {fault.kind} {fault.name}",
-                job=_name(job), reason=error.message, tries=fault.count,
+                job="/".join(key_of(job)), reason=error.message, tries=fault.count,
                 again_in=f"{fault.retry_at - fault.at:.1f}s",
             )  # fmt: skip
             raise
@@ -203,7 +205,9 @@ class Executor:
         try:
             await self.client.create(resource, namespace, action.manifest, dry_run=True)
         except KubeError as error:
-            if not would_be_taken(error, is_there=is_there):
+            # What is in it was looked at before; a quota counts the pod that is to go.
+            would_fit = error.reason == "AlreadyExists" or "exceeded quota" in error.message
+            if not is_there or not would_fit:
                 raise
         memory.allowed.add(action.name)
 
@@ -238,8 +242,10 @@ class Executor:
         if any(not there.label(name) for name in labels) or job_uid(there) != job.metadata.uid:
             change: Manifest = {"metadata": {"uid": there.uid, "labels": labels}}
             await self.client.patch(resource, namespace, action.name, change)
-            self.log.info("took back what had no label", job=_name(job), kind=action.kind,
-                           name=action.name, label=label)  # fmt: skip
+            self.log.info(
+                "took back what had no label", job="/".join(key_of(job)), kind=action.kind,
+                name=action.name, label=label,
+            )  # fmt: skip
         return False
 
     async def _delete(self, job: PaddleJob, memory: JobRecord, action: Delete) -> None:
@@ -296,10 +302,6 @@ class Executor:
     def _owner(self, kind: Kind, key: Key) -> str:
         known = self.stores[kind].get(key)
         return job_uid(known.metadata) if known is not None else ""
-
-
-def _name(job: PaddleJob) -> str:
-    return f"{job.metadata.namespace}/{job.metadata.name}"
 
 
 def canonical(value: object) -> object:

@@ -53,14 +53,13 @@ from paddock.operator.rollout import (
     RolloutState,
     rollout_state,
 )
-from paddock.operator.runtime.clock import SystemClock
+from paddock.operator.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from paddock.kube.client import KubeClient, Manifest, Resource
     from paddock.kube.objects import Meta, Pod
-    from paddock.operator.runtime.clock import Clock
 
 T = TypeVar("T")
 POLL_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
@@ -109,15 +108,20 @@ class Installer:
         await self._wait_for("definition", self._check_definition)
         namespace, *rest = found
         if has_jobs:  # the label would refuse people's pods
-            _metadata(namespace)["labels"].pop(RESTRICTED, None)
+            metadata: Any = namespace["metadata"]
+            metadata["labels"].pop(RESTRICTED, None)
         await self._apply_all("namespace", [namespace])
         if has_jobs:
             self.report(f"namespace {self.settings.namespace}: has jobs, so any pod may run there")
         deployments = [one for one in rest if one["kind"] == "Deployment"]
         await self._apply_all("rights", [one for one in rest if one["kind"] != "Deployment"])
         await self._take_back(rest)
-        if not self.settings.has_policy:
-            await self._lift_policy()
+        if not self.settings.has_policy:  # nor that of an earlier installation
+            lifted = [
+                one for one in group_of("policy", self.settings)[::-1] if await self._delete(one)
+            ]
+            if lifted:
+                self.report("policy of an earlier installation: removed")
         if not self.settings.watch_namespaces:
             self.report("rights: in all namespaces; --watch-namespaces A,B limits them to those")
         await self._apply_all("deployment", deployments)
@@ -145,7 +149,7 @@ class Installer:
 
     async def _take_back(self, wanted: Sequence[Manifest]) -> list[Manifest]:
         """Remove bindings of an earlier installation: in namespaces that are served no more."""
-        stay = {(str(one["kind"]), _namespace(one), _name(one)) for one in wanted}
+        stay = [_place(one) for one in wanted]
         labels = ",".join(f"{name}={value}" for name, value in LABELS.items())
         gone: list[Manifest] = []
         for kind in ("ClusterRoleBinding", "RoleBinding"):
@@ -154,20 +158,13 @@ class Installer:
                 # Also one that others have applied: helm template, Argo CD.
                 is_charts = bool(meta.label("helm.sh/chart"))
                 is_ours = meta.name.startswith("paddle-manager-") and not is_charts
-                if is_ours and (kind, meta.namespace, meta.name) not in stay:
-                    where = {"name": meta.name, "namespace": meta.namespace}
-                    found: Manifest = {"kind": kind, "metadata": where}
-                    if await self._delete(found):
-                        gone.append(found)
+                where = {"name": meta.name, "namespace": meta.namespace}
+                found: Manifest = {"kind": kind, "metadata": where}
+                if is_ours and _place(found) not in stay and await self._delete(found):
+                    gone.append(found)
         if gone and wanted:
             self.report(f"rights of an earlier installation ({len(gone)} objects): removed")
         return gone
-
-    async def _lift_policy(self) -> None:
-        """Remove the policy of an earlier installation: somebody asked for none."""
-        found = reversed(group_of("policy", self.settings))
-        if [one for one in found if await self._delete(one)]:
-            self.report("policy of an earlier installation: removed")
 
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
         """Remove it; with its definition only when that is asked for, since all jobs go with it."""
@@ -182,7 +179,7 @@ class Installer:
         what = f"{len(removed)} objects removed" if removed else "not there"
         self.report(f"operator: {what}")
         if has_definition and await self._delete(crd()):
-            self.report(f"definition {_name(crd())}: removed, and all jobs with it")
+            self.report(f"definition {_place(crd())[2]}: removed, and all jobs with it")
             if waits:
                 await self._wait_for("definition", lambda: self._check_removed(crd()))
         if kept := await self._keeps():
@@ -196,14 +193,13 @@ class Installer:
         """Apply objects, and say in a line what that did."""
         done = Counter([await self._apply(manifest) for manifest in manifests])
         if len(manifests) == 1:
-            self.report(f"{what} {_name(manifests[0])}: {''.join(done)}")
+            self.report(f"{what} {_place(manifests[0])[2]}: {''.join(done)}")
         else:
             counts = ", ".join(f"{count} {word}" for word, count in done.items())
             self.report(f"{what} ({len(manifests)} objects): {counts}")
 
     async def _apply(self, manifest: Manifest) -> str:
-        resource = KINDS[str(manifest["kind"])]
-        namespace, name = _namespace(manifest), _name(manifest)
+        resource, namespace, name = _place(manifest)
         before = (await self._found(resource, namespace, name)).metadata
         try:
             found = await self.client.patch(resource, namespace, name, manifest, kind="apply")
@@ -235,15 +231,15 @@ class Installer:
     async def _refuse_a_release(self, manifests: Sequence[Manifest]) -> None:
         """The chart's operator has its right to jobs from a binding of the same name."""
         for manifest in manifests:
-            kind, name = str(manifest["kind"]), _name(manifest)
-            if not kind.endswith("Binding"):
+            resource, namespace, name = _place(manifest)
+            if not resource.kind.endswith("Binding"):
                 continue
-            there = (await self._found(KINDS[kind], _namespace(manifest), name)).metadata
+            there = (await self._found(resource, namespace, name)).metadata
             release = there.annotation("meta.helm.sh/release-name")
             if release and there.label(PART_OF) == LABELS[PART_OF]:
                 where = there.annotation("meta.helm.sh/release-namespace")
                 raise InstallError(
-                    f"{kind} {name} belongs to Helm's release {release}",
+                    f"{resource.kind} {name} belongs to Helm's release {release}",
                     hint=f"helm --namespace {where} uninstall {release}, or go on with helm;"
                     " jobs stay",
                 )
@@ -277,7 +273,7 @@ class Installer:
             await self.clock.sleep(POLL_SECONDS)
 
     async def _check_definition(self) -> RolloutState:
-        found = await self.client.get(DEFINITIONS, "", _name(crd()))
+        found = await self.client.get(DEFINITIONS, "", _place(crd())[2])
         for condition in found.status.conditions or ():
             if condition.type == "NamesAccepted" and condition.status == "False":
                 return RolloutState(why=f"{condition.reason}: {condition.message}", is_final=True)
@@ -319,10 +315,9 @@ class Installer:
         return RolloutState("a PaddleJob is accepted")
 
     async def _check_removed(self, manifest: Manifest) -> RolloutState:
-        resource = KINDS[str(manifest["kind"])]
-        found = await self._found(resource, _namespace(manifest), _name(manifest))
-        if found.metadata.resourceVersion:
-            return RolloutState(why=f"{_name(manifest)} is still being removed")
+        resource, namespace, name = _place(manifest)
+        if (await self._found(resource, namespace, name)).metadata.resourceVersion:
+            return RolloutState(why=f"{name} is still being removed")
         return RolloutState("removed")
 
     async def _pods(self) -> list[Pod]:
@@ -335,13 +330,13 @@ class Installer:
 
     async def _delete(self, manifest: Manifest) -> bool:
         """Delete an object; whether it was there."""
-        resource = KINDS[str(manifest["kind"])]
+        resource, namespace, name = _place(manifest)
         try:
-            await self.client.delete(resource, _namespace(manifest), _name(manifest))
+            await self.client.delete(resource, namespace, name)
         except KubeError as error:
             if error.status == 404:
                 return False
-            raise _refused(f"{resource.kind} {_name(manifest)} is not removed", error) from error
+            raise _refused(f"{resource.kind} {name} is not removed", error) from error
         return True
 
     async def _keeps(self) -> str:
@@ -385,7 +380,7 @@ def run(
 
     async def work(client: KubeClient) -> None:
         installer = Installer(
-            client, install, clock=SystemClock(), report=report, timeout_seconds=timeout_seconds,
+            client, install, clock=Clock(), report=report, timeout_seconds=timeout_seconds,
             wait=wait,
         )  # fmt: skip
         try:
@@ -401,14 +396,11 @@ def _refused(what: str, error: KubeError) -> InstallError:
     return InstallError(f"{what}: {error.message}", hint=HINTS.get(error.status, ""))
 
 
-def _metadata(manifest: Manifest) -> dict[str, Any]:
-    found = manifest["metadata"]
-    assert isinstance(found, dict)
-    return found
-
-
-def _name(manifest: Manifest) -> str:
-    return str(_metadata(manifest)["name"])
+def _place(manifest: Manifest) -> tuple[Resource[Any], str, str]:
+    """The kind, namespace and name of a manifest's object."""
+    metadata: Any = manifest["metadata"]
+    namespace, name = str(metadata.get("namespace", "")), str(metadata["name"])
+    return KINDS[str(manifest["kind"])], namespace, name
 
 
 def _is_same(before: Meta, now: Meta, manifest: Manifest) -> bool:
@@ -425,7 +417,3 @@ def _is_same(before: Meta, now: Meta, manifest: Manifest) -> bool:
         for what in ("labels", "annotations")
         for name, value in (wanted.get(what) or {}).items()
     )
-
-
-def _namespace(manifest: Manifest) -> str:
-    return str(_metadata(manifest).get("namespace", ""))

@@ -106,14 +106,6 @@ def explain_conflict(error: KubeError, owner: OwnerReference, job: str) -> KubeE
     return KubeError(error.message, status=error.status, reason=OF_FORMER)
 
 
-def would_be_taken(error: KubeError, *, is_there: bool) -> bool:
-    """True where the server would take the pod in the place of ours of that name (dry run).
-
-    What is in it was looked at before; a quota counts the pod that is to go.
-    """
-    return is_there and (error.reason == "AlreadyExists" or "exceeded quota" in error.message)
-
-
 class FailedCalls:
     """The failed calls of one job. due: monotonic seconds; a FailedCall has wall-clock times."""
 

@@ -39,11 +39,6 @@ class Queue(Generic[K]):
         """Keys that could be worked on at once."""
         return len(self._dirty)
 
-    @property
-    def size(self) -> int:
-        """Everything that is remembered about keys, for tests of leaks."""
-        return len(self._dirty) + len(self._working) + len(self._later) + len(self._failures)
-
     def add(self, key: K) -> None:
         """Work on it as soon as there is a worker."""
         if key in self._dirty:
