@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from paddock.kube.objects import Meta
-from paddock.operator.environment import Environments, pod_slots
+from paddock.kube.objects import Meta, PaddleJob
+from paddock.operator.environment import Environments
+from paddock.operator.pods import Builder
 from paddock.operator.spec import JobSpec, RoleSpec
 from real.conftest import ROOT
 from real.hosts import end_all
@@ -45,14 +46,15 @@ def environments(hosts: Hosts, replicas: Mapping[str, int], how: str) -> dict[st
     """The variables of each pod. how: "ip", or "name" for <pod>.<job>, as with intranet DNS."""
     roles = tuple(RoleSpec(r, n, n, n, {}) for r, n in replicas.items())
     spec = JobSpec(roles, "PS" if "ps" in replicas else "Collective", with_gloo=1)
-    seats = pod_slots(JOB, spec)
+    meta = Meta(JOB, "default", "uid")
+    seats = Builder(PaddleJob(meta), spec, 0).slots
     at = {seat.name: hosts[number] for number, seat in enumerate(seats)}
     # In place of the cluster's DNS.
     rows = [f"{host.address} {name}.{JOB} {name}\n" for name, host in at.items()]
     with open(hosts.names, "a", encoding="utf-8") as names:
         names.writelines(rows)
     made = Environments(
-        Meta(JOB, "default", "uid"),
+        meta,
         spec,
         seats,
         attempt=0,

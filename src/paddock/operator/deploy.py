@@ -64,7 +64,7 @@ def deploy(view: PaddleJobView) -> Decision:
         # With intranet DNS it is there before the pods: no kubelet looks for it in vain.
         if view.spec.intranet == "DNS" and not view.spec.is_elastic and view.config_map is None:
             actions.append(Create("ConfigMap", name, view.builder.config_map(view.pods_by_name)))
-        if view.mistake is None and view.is_supported and view.is_admitted:
+        if view.mistake is None and view.gang.is_supported and view.is_admitted:
             actions += _create_pods(view, view.missing[:CREATE_MAX])
         actions += opened
         actions += _patch_pods(view)
@@ -72,7 +72,7 @@ def deploy(view: PaddleJobView) -> Decision:
     wakes += [at for pod in view.observed.pods if (at := silent_at(pod)) and at > view.now]
     if view.next_attempt_time > view.now:
         wakes.append(view.next_attempt_time)
-    if not view.is_supported:
+    if not view.gang.is_supported:
         wakes.append(view.now + GROUP_MISSING_SECONDS)
     return replace(
         status_only(view),
@@ -176,7 +176,7 @@ def _missing_services(view: PaddleJobView) -> list[Action]:
 def _group(view: PaddleJobView) -> list[Action]:
     gang, group = view.gang, view.group
     kind = KINDS.get(gang.scheduler)
-    if kind is None or gang.group is None or not view.is_supported:
+    if kind is None or gang.group is None or not view.gang.is_supported:
         return []
     name = view.observed.job.metadata.name
     if group is None:
@@ -269,7 +269,7 @@ def _patch_pods(view: PaddleJobView) -> list[Action]:
 
 def _gang_state(view: PaddleJobView) -> tuple[bool, str, str]:
     scheduler = view.gang.scheduler
-    if not view.is_supported:
+    if not view.gang.is_supported:
         text = (  # without the right to them, the API server answers as if there were none
             f"the operator cannot read PodGroups of {scheduler}: install {scheduler}, then repeat"
             " your paddock operator install or helm upgrade, or kubectl apply -f"
@@ -302,7 +302,7 @@ def _progress(view: PaddleJobView) -> tuple[str, str, str]:
         return phase, reason, f"{message}; pods that run go on" if view.at_work else message
     if phase == "Running" and not view.failed_creates:
         return phase, "Running", ""
-    may_wait = not view.is_supported or view.missing
+    may_wait = not view.gang.is_supported or view.missing
     if phase != "Running" and view.gang.scheduler and may_wait and not view.failed_creates:
         is_there, why, text = _gang_state(view)
         if not is_there:

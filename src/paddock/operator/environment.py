@@ -33,7 +33,6 @@ from paddock.operator.names import (
     TORCH_OFFSET,
     pod_name,
 )
-from paddock.operator.spec import as_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,9 +62,6 @@ GATE = "PADDOCK_GATE"
 VALUE_MAX = 120_000
 ETCD_SCHEME = "etcd://"
 ELASTIC_SECONDS, ELASTIC_SECONDS_WASTED = 60, 15
-# Resources of accelerators: a name with one of these words in it, as nvidia.com/gpu,
-# kunlunxin.com/xpu, hygon.com/dcu, huawei.com/Ascend910.
-ACCELERATORS = ("gpu", "xpu", "dcu", "npu", "ascend", "vcore", "mig-")
 PADDLES_LAUNCHERS = ("paddle.distributed", "fleetrun")
 # What paddle-operator set, and set last: nobody's template may change who a pod is.
 IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TRAINING_ROLE"})
@@ -79,20 +75,6 @@ class PodSlot:
     index: int
     name: str
     has_accelerator: bool = False
-
-
-def pod_slots(job: str, spec: JobSpec) -> tuple[PodSlot, ...]:
-    """Every pod wanted, in the order ps, worker, heter."""
-    found: list[PodSlot] = []
-    for role in spec.roles:
-        resources = (as_mapping(c.get("resources")) for c in role.containers()[:1])
-        asked = [str(n).lower() for both in resources for p in both.values() for n in as_mapping(p)]
-        has_one = any("/" in name and word in name for name in asked for word in ACCELERATORS)
-        found += [
-            PodSlot(role.name, index, pod_name(job, role.name, index), has_one)
-            for index in range(role.replicas)
-        ]
-    return tuple(found)
 
 
 class Environments:

@@ -67,14 +67,7 @@ class PaddleJobView:
     @cached_property
     def gang(self) -> Gang:
         """How its pods are scheduled together."""
-        return gang_of(self.observed.job, self.spec, self.state.attempt, self.settings)
-
-    @property
-    def is_supported(self) -> bool:
-        """True when the cluster has the kind of PodGroup that the job needs."""
-        if self.gang.scheduler == "volcano":
-            return self.observed.has_volcano
-        return self.gang.scheduler != "coscheduling" or self.observed.has_coscheduling
+        return gang_of(self.observed, self.spec, self.state.attempt, self.settings)
 
     @cached_property
     def group(self) -> PodGroup | None:

@@ -22,7 +22,6 @@ from paddock.operator.environment import (
     PodSlot,
     elastic_variables,
     key_of,
-    pod_slots,
 )
 from paddock.operator.spec import ROLES, RoleSpec, as_list, as_mapping
 
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
     from paddock.kube.objects import PaddleJob, Pod
     from paddock.operator.spec import JobSpec, RoleName
 
+# Resources of accelerators: a name with one of these words in it, as nvidia.com/gpu,
+# kunlunxin.com/xpu, hygon.com/dcu, huawei.com/Ascend910.
+ACCELERATORS = ("gpu", "xpu", "dcu", "npu", "ascend", "vcore", "mig-")
 ELASTIC_WORLD = "elastic"  # the world of pods whose number may change
 HOST_BLOCKS = 8  # pods of one job that may share a node with intranet Host
 HOST_BLOCK_PORTS = names.PORTS_NUM * HOST_BLOCKS
@@ -60,8 +62,18 @@ class Builder:
 
     @cached_property
     def slots(self) -> tuple[PodSlot, ...]:
-        """Every pod wanted."""
-        return pod_slots(self.job.metadata.name, self.spec)
+        """Every pod wanted, in the order ps, worker, heter."""
+        job, found = self.job.metadata.name, []
+        for role in self.spec.roles:
+            resources = (as_mapping(c.get("resources")) for c in role.containers()[:1])
+            parts = [as_mapping(part) for both in resources for part in both.values()]
+            asked = [str(name).lower() for part in parts for name in part]
+            has_one = any("/" in name and word in name for name in asked for word in ACCELERATORS)
+            found += [
+                PodSlot(role.name, index, names.pod_name(job, role.name, index), has_one)
+                for index in range(role.replicas)
+            ]
+        return tuple(found)
 
     @cached_property
     def ports(self) -> dict[str, int]:

@@ -39,14 +39,10 @@ class RoleSpec:
     template: Mapping[str, object]
     restart_scope: RestartScope = "Job"
 
-    @property
-    def pod(self) -> Mapping[str, object]:
-        """The spec of its pods; {} without one."""
-        return as_mapping(self.template.get("spec"))
-
     def containers(self, which: str = "containers") -> list[Mapping[str, object]]:
         """The containers of its pods, or which="initContainers"."""
-        return [as_mapping(container) for container in as_list(self.pod.get(which))]
+        pod = as_mapping(self.template.get("spec"))
+        return [as_mapping(container) for container in as_list(pod.get(which))]
 
 
 def as_mapping(value: object) -> Mapping[str, object]:

@@ -61,7 +61,6 @@ INDEXES_TEXT_MAX = 10 * REPLICAS_MAX  # more than all of them need
 class JobCondition:
     """A condition, as `kubectl describe` shows it. since: RFC 3339."""
 
-    type: str
     status: bool
     reason: str
     message: str = ""
@@ -145,7 +144,6 @@ def read_status(raw: object) -> ParsedStatus:
         state=ControllerState(**_decode(ControllerState, found), done=done),
         conditions={  # of one type, the last one
             entry["type"]: JobCondition(
-                entry["type"],
                 entry.get("status") == "True",
                 _text(entry.get("reason")),
                 _text(entry.get("message")),

@@ -194,18 +194,16 @@ def _entries(value: object, row: Field, path: str, found: ProblemList) -> dict[s
             found.problem(
                 path, f"{printable(key)}: {printable(inner)} is not text", "put it in quotes"
             )
-        elif row.type == "quantities" and not _is_quantity(inner):
+        elif row.type == "quantities" and not (
+            (isinstance(inner, int) and not isinstance(inner, bool) and abs(inner) < INTEGER_MAX)
+            or (isinstance(inner, str) and len(inner) <= QUANTITY_MAX
+            and re.fullmatch(QUANTITY, inner) is not None)
+        ):  # fmt: skip
             hint = 'write it like 2, "500m" or "4Gi"'
             found.problem(path, f"{printable(key)}: {printable(inner)} is not a quantity", hint)
         else:
             kept[key] = inner
     return kept
-
-
-def _is_quantity(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= QUANTITY_MAX and re.fullmatch(QUANTITY, value) is not None
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < INTEGER_MAX
 
 
 def _integer(value: object, row: Field, path: str, found: ProblemList) -> int | None:

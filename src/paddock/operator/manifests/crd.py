@@ -129,28 +129,35 @@ def _schema(node: Node) -> Tree:
     row = node.field
     absent = f" Absent: {row.absent}." if row.absent else ""
     found: Tree = {"description": f"{row.text}{absent}"}
-    if row.type in ("object", "open"):
-        found.update(_mapping(node))
-    elif row.type in ("objects", "opens"):
-        found["type"] = "array"
-        found.update(_limits(row, "minItems", "maxItems"))
-        found["items"] = _mapping(node)
-        if row.path in KEYED:
-            found["x-kubernetes-list-type"] = "map"
-            found["x-kubernetes-list-map-keys"] = [KEYED[row.path]]
-    elif row.type == "strings":
-        found.update(type="array", **_limits(row, "minItems", "maxItems"))
-        found["items"] = {"type": "string", **_words(row)}
-    elif row.type == "integers":
-        found.update(type="array", minItems=1, maxItems=CODES_MAX)
-        limits = _limits(row, "minimum", "maximum")
-        found["items"] = {"type": "integer", "format": "int32", **limits}
-    elif row.type == "texts":
-        found.update(type="object", additionalProperties={"type": "string"})
-    elif row.type == "quantities":
-        found.update(type="object", additionalProperties=AMOUNT)
-    else:
-        found.update(_scalar(row))
+    words: Tree = {"enum": list(row.values)} if row.values and row.only else {}
+    match row.type:
+        case "object" | "open":
+            found |= _mapping(node)
+        case "objects" | "opens":
+            found |= {"type": "array", **_limits(row, "Items"), "items": _mapping(node)}
+            if row.path in KEYED:
+                found["x-kubernetes-list-type"] = "map"
+                found["x-kubernetes-list-map-keys"] = [KEYED[row.path]]
+        case "strings":
+            item: Tree = {"type": "string", **words}
+            found |= {"type": "array", **_limits(row, "Items"), "items": item}
+        case "integers":
+            item = {"type": "integer", "format": "int32", **_limits(row, "imum")}
+            found |= {"type": "array", "minItems": 1, "maxItems": CODES_MAX, "items": item}
+        case "texts":
+            found |= {"type": "object", "additionalProperties": {"type": "string"}}
+        case "quantities":
+            found |= {"type": "object", "additionalProperties": AMOUNT}
+        case "time":
+            found |= {"type": "string", "format": "date-time"}
+        case "boolean":
+            found |= {"type": "boolean"}
+        case "integer":
+            size = "int32" if row.most is not None else "int64"
+            found |= {"type": "integer", "format": size, **_limits(row, "imum")}
+        case "string":
+            pattern = {"pattern": row.pattern} if row.pattern else {}
+            found |= {"type": "string", **words, **_limits(row, "Length"), **pattern}
     return found
 
 
@@ -170,33 +177,16 @@ def _mapping(node: Node) -> Tree:
     return found
 
 
-def _scalar(row: Field) -> Tree:
-    if row.type == "time":
-        return {"type": "string", "format": "date-time"}
-    if row.type == "boolean":
-        return {"type": "boolean"}
-    if row.type == "integer":
-        size = "int32" if row.most is not None else "int64"
-        return {"type": "integer", "format": size, **_limits(row, "minimum", "maximum")}
-    found: Tree = {"type": "string", **_words(row), **_limits(row, "minLength", "maxLength")}
-    if row.pattern:
-        found["pattern"] = row.pattern
-    return found
-
-
-def _words(row: Field) -> Tree:
-    return {"enum": list(row.values)} if row.values and row.only else {}
-
-
-def _limits(row: Field, least: str, most: str) -> Tree:
-    given = {least: row.least, most: row.most}  # the server does not look at format: int32
+def _limits(row: Field, what: str) -> Tree:
+    """The limits of a number (what="imum"), of a text's or of a list's length."""
+    given = {f"min{what}": row.least, f"max{what}": row.most}
     return {name: limit for name, limit in given.items() if limit is not None}
 
 
 def _rules(path: str) -> Tree:
-    rules: list[Tree] = []
-    for rule in RULES:
-        if rule.path == path:
-            field = {"fieldPath": f".{rule.at}"} if rule.at else {}
-            rules.append({"rule": rule.rule, "message": rule.message, **field})
+    rules = [
+        {"rule": r.rule, "message": r.message, **({"fieldPath": f".{r.at}"} if r.at else {})}
+        for r in RULES
+        if r.path == path
+    ]
     return {"x-kubernetes-validations": rules} if rules else {}

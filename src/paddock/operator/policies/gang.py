@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from paddock.kube.client import Manifest
-    from paddock.kube.objects import PaddleJob, PodGroup
-    from paddock.operator.decision import Kind, OperatorSettings
-    from paddock.operator.spec import JobSpec, RoleSpec
+    from paddock.kube.objects import PodGroup
+    from paddock.operator.decision import Kind, ObservedState, OperatorSettings
+    from paddock.operator.spec import JobSpec
 
 Scheduler = Literal["", "volcano", "coscheduling"]
 OPEN_PHASES = ("Inqueue", "Running", "Completed")
@@ -51,13 +51,17 @@ KINDS: dict[Scheduler, Kind] = {"volcano": "VolcanoGroup", "coscheduling": "Cosc
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """How a job's pods are scheduled together. group: the PodGroup's manifest, or None."""
+    """How a job's pods are scheduled together. group: the PodGroup's manifest, or None.
+
+    is_supported: the cluster has that kind of PodGroup.
+    """
 
     scheduler: Scheduler = ""
     group: Manifest | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
+    is_supported: bool = True
 
     def apply_to_pod(self, pod: Manifest, role: str) -> Manifest:
         """The pod with what its scheduler looks for."""
@@ -72,9 +76,11 @@ class Gang:
         return pod
 
 
-def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSettings) -> Gang:
+def gang_of(
+    observed: ObservedState, spec: JobSpec, attempt: int, settings: OperatorSettings
+) -> Gang:
     """The gang of one attempt."""
-    meta = job.metadata
+    meta = observed.job.metadata
     if meta.label(names.KUEUE_QUEUE):
         copied = (names.KUEUE_QUEUE, names.KUEUE_PRIORITY)
         labels = {name: meta.label(name) for name in copied if meta.label(name)}
@@ -84,7 +90,9 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSetti
         notes = {names.KUEUE_COUNT: str(spec.replicas), names.KUEUE_RETRIABLE: "false"}
         return Gang(labels=labels, annotations=notes)
     # The job's own word, its pods' schedulerName, or the operator's flag.
-    named = {role.pod.get("schedulerName") or "" for role in spec.roles}
+    named = {
+        as_mapping(role.template.get("spec")).get("schedulerName") or "" for role in spec.roles
+    }
     scheduler = cast("Scheduler", settings.scheduling)  # options.py knows the words
     if spec.gang.scheduler:
         scheduler = "" if spec.gang.scheduler == "none" else spec.gang.scheduler
@@ -101,10 +109,11 @@ def gang_of(job: PaddleJob, spec: JobSpec, attempt: int, settings: OperatorSetti
         if spec.gang.queue:
             annotations["volcano.sh/queue-name"] = spec.gang.queue
         group = _group(spec, queue=spec.gang.queue, priorityClassName=spec.gang.priority_class)
-        return Gang(scheduler, group, {}, annotations, "volcano")
+        return Gang(scheduler, group, {}, annotations, "volcano", observed.has_volcano)
     if scheduler == "coscheduling":
         group = _group(spec, scheduleTimeoutSeconds=spec.gang.timeout_seconds)
-        return Gang(scheduler, group, {COSCHEDULING_LABEL: meta.name}, {}, "")
+        labels = {COSCHEDULING_LABEL: meta.name}
+        return Gang(scheduler, group, labels, is_supported=observed.has_coscheduling)
     return Gang()
 
 
@@ -141,7 +150,12 @@ def min_resources(spec: JobSpec) -> dict[str, object]:
     for role, count in counted:
         pods = min(count, left)
         if pods:
-            total = add_quantities(total, _pod_resources(role), times=pods)
+            each: dict[str, str] = {}
+            for container in role.containers():
+                each = add_quantities(each, _resources(container))
+            for container in role.containers("initContainers"):
+                each = max_quantities(each, _resources(container))
+            total = add_quantities(total, each, times=pods)
             left -= pods
     return dict(total)
 
@@ -167,15 +181,6 @@ def _group(spec: JobSpec, **own: object) -> Manifest:
     resources = canonical_quantities(spec.gang.min_resources) or min_resources(spec)
     found: Manifest = {"minMember": min_member(spec), **given}
     return {**found, "minResources": resources} if resources else found
-
-
-def _pod_resources(role: RoleSpec) -> dict[str, str]:
-    together: dict[str, str] = {}
-    for container in role.containers():
-        together = add_quantities(together, _resources(container))
-    for container in role.containers("initContainers"):
-        together = max_quantities(together, _resources(container))
-    return together
 
 
 def _resources(container: Mapping[str, object]) -> dict[str, object]:
