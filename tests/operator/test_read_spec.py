@@ -54,7 +54,7 @@ def test_every_field_of_ours_is_read() -> None:
     )
     assert spec.sample_set == SampleSet("set", "/mnt/set", "other")
     assert spec.suspend
-    assert (spec.ttl_seconds, spec.deadline_seconds, spec.backoff_limit) == (60, 3600, 3)
+    assert (spec.deadline_seconds, spec.backoff_limit) == (3600, 3)
     assert spec.success == "Worker0"
     assert spec.rules == (
         FailureRule("Restart", ("worker",), ("ExitCode",), ExitCodes("In", (101, 102))),

@@ -86,7 +86,6 @@ class Outcome:
     why: str = ""
     waits_for: str = ""
     node: str = ""
-    address: str = ""
     at: float = 0.0
     restarts: int = 0
     is_terminating: bool = False
@@ -128,7 +127,6 @@ def outcome_of(pod: Pod, place: names.ReplicaId) -> Outcome:
         why=why,
         waits_for=waits_for(pod) if state in ("pending", "starting") else "",
         node=pod.spec.nodeName or "",
-        address=status.podIP or "",
         at=at,
         restarts=sum(c.restartCount for c in _counted(pod)),
         is_terminating=meta.deletionTimestamp is not None,

@@ -151,7 +151,6 @@ def _job(
         gang=spec.scheduling_policy,
         sample_set=samples,
         suspend=spec.suspend,
-        ttl_seconds=spec.ttl_seconds_after_finished,
         deadline_seconds=spec.active_deadline_seconds,
         backoff_limit=spec.backoff_limit,
         success=success,

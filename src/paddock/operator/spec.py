@@ -118,7 +118,10 @@ class RawRole(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RawSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """spec of a PaddleJob, each field by itself correct or left out (validation.py)."""
+    """spec of a PaddleJob, each field by itself correct or left out (validation.py).
+
+    Its ttl is read from the document (read_seconds): that of a spec with mistakes counts, too.
+    """
 
     ps: RawRole | None = None
     worker: RawRole | None = None
@@ -131,7 +134,6 @@ class RawSpec(msgspec.Struct, frozen=True, rename="camel"):
     scheduling_policy: GangSpec = GangSpec()
     sample_set_ref: SampleSet | None = None
     suspend: bool = False
-    ttl_seconds_after_finished: int | None = None
     active_deadline_seconds: int | None = None
     backoff_limit: int | None = None
     success_policy: SuccessPolicy | Literal[""] = ""
@@ -155,7 +157,6 @@ class JobSpec:
     gang: GangSpec = GangSpec()  # noqa: RUF009 - frozen
     sample_set: SampleSet | None = None
     suspend: bool = False
-    ttl_seconds: int | None = None
     deadline_seconds: int | None = None
     backoff_limit: int | None = None
     success: SuccessPolicy = "Workers"

@@ -36,10 +36,6 @@ class Counter:
         if values in self._counts or len(self._counts) < SERIES_MAX:
             self._counts[values] = self._counts.get(values, 0.0) + 1.0
 
-    def count(self, *values: str) -> float:
-        """The count so far."""
-        return self._counts.get(values, 0.0)
-
     def lines(self) -> Iterator[str]:
         """Its series."""
         for values, count in sorted(self._counts.items()):
