@@ -14,6 +14,7 @@ from paddock.operator.status import recount_pods
 if TYPE_CHECKING:
     from paddock.operator.decision import Action, ObservedState
     from paddock.operator.job_view import PaddleJobView
+    from paddock.operator.policies.finish import Cleaning
     from paddock.operator.spec import JobSpec
     from paddock.operator.status import ParsedStatus
 
@@ -29,17 +30,13 @@ def complete(view: PaddleJobView) -> Decision:
     text = f"{who} succeeded in {view.now - view.state.start_time:.0f} s"
     if view.state.restarts:
         text += f", with {messages.plural(view.state.restarts, 'restart')}"
-    return _end(view, "Completed", "Completed", text, EventNote("Normal", "Completed", text))
+    return end(view, "Completed", "Completed", text)
 
 
-def fail(view: PaddleJobView, reason: str, message: str) -> Decision:
-    """The job is given up."""
-    return _end(view, "Failed", reason, message, EventNote("Warning", reason, message))
-
-
-def _end(view: PaddleJobView, phase: str, reason: str, message: str, note: EventNote) -> Decision:
+def end(view: PaddleJobView, phase: str, reason: str, message: str) -> Decision:
+    """The job is Completed, or given up: Failed. after() decides what is removed."""
     ended = view.with_state(completion_time=view.now, next_attempt_time=0.0)
-    # What is removed is decided when this status has been read back: see after().
+    note = EventNote("Warning" if phase == "Failed" else "Normal", reason, message)
     status = deploy.make_status(ended, phase, reason, message)
     return Decision(status=status, notes=(note,), why=phase)
 
@@ -48,9 +45,9 @@ def after(
     observed: ObservedState, spec: JobSpec | None, previous: ParsedStatus, now: float
 ) -> Decision:
     """A job that is over: clean up, count what is left, and remove the job after its ttl."""
-    failed = previous.phase == "Failed"
-    # A spec that was made unreadable afterwards does not say what to keep.
-    what = "running" if spec is None else cleaning(spec.clean_pod_policy, has_failed=failed)
+    what: Cleaning = "running"  # a spec that was made unreadable afterwards does not say what
+    if spec is not None:
+        what = cleaning(spec.clean_pod_policy, has_failed=previous.phase == "Failed")
     actions: list[Action] = []
     left = read_pods(observed, now)
     for outcome in left:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
+from paddock.errors import Problem
 from paddock.operator.rules import find_mistakes
 from paddock.operator.schema import TREE
 from paddock.operator.spec import (
@@ -27,7 +28,6 @@ from paddock.operator.validation import ProblemList, check, printable, unknown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from paddock.errors import Problem
     from paddock.operator.spec import RoleName
 
 AUTO_ELASTIC_LEVEL = 1  # workers start again among themselves, as PADDLE_ELASTIC_LEVEL 1
@@ -69,7 +69,8 @@ def read_spec(
     for mistake in find_mistakes(name, given, roles, elastic_level, faulty):
         found.problem(*mistake)
     if found.problems:
-        return None, found.all_problems()
+        more = [Problem(f"{found.more} more problems of this kind")] if found.more else []
+        return None, (*found.problems, *more)
     return _job(spec, roles, elastic_level, intranet, found), ()
 
 

@@ -132,7 +132,7 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     limit = spec.deadline_seconds
     deadline = None if limit is None else view.state.start_time + limit
     if deadline is not None and now >= deadline:
-        return ending.fail(view, "DeadlineExceeded", TOO_LONG.format(limit))
+        return ending.end(view, "Failed", "DeadlineExceeded", TOO_LONG.format(limit))
     wanted = None  # row 9: what the next attempt is for, in a sentence and a word
     if view.is_scaled:
         pods = messages.plural(spec.replicas, "pod")
@@ -303,7 +303,7 @@ def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
 
 def _fail(view: PaddleJobView, verdict: restart.FailJob) -> Decision:
     view = view.with_state(last_failure=_failure(verdict.culprit, view))
-    return ending.fail(view, verdict.reason, messages.failure_text(verdict))
+    return ending.end(view, "Failed", verdict.reason, messages.failure_text(verdict))
 
 
 def _restart_replicas(view: PaddleJobView, verdict: restart.RestartReplicas) -> Decision:

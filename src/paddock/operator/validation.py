@@ -57,11 +57,6 @@ class ProblemList:
         if len(self.warnings) < FOUND_MAX:
             self.warnings.append(f"{path}: {what}")
 
-    def all_problems(self) -> tuple[Problem, ...]:
-        """The problems, and how many more there were."""
-        more = (Problem(f"{self.more} more problems of this kind"),) if self.more else ()
-        return (*self.problems, *more)
-
 
 def printable(value: object) -> str:
     """A value as a message has it: short, printable, on one line.
