@@ -319,7 +319,7 @@ class SimPort:
                 self._sim.disk.counts[server].update(records)
                 self._sim.disk.positions[server].count(self.worker, number)
 
-    def note(self, position: dict[str, Any]) -> None:
+    def commit_offset(self, position: dict[str, Any]) -> None:
         if self._sim.strategy == "sync":
             self._position, self._is_committed = position, False
             return

@@ -90,7 +90,7 @@ class DataStream:
         self._chunks = chunks
         self._named = 0
         if isinstance(port, SharedDispatcher):
-            port.tie(feed.use_latest)
+            port.attach(feed.use_latest)
 
     @property
     def is_shared(self) -> bool:
@@ -131,7 +131,7 @@ class DataStream:
 
     def report(self) -> dict[str, Any]:
         """How far the pass is over all processes: chunks done and leased, records, set aside."""
-        found = self._port.look()
+        found = self._port.progress()
         for one in found.get("aside", ()):
             one["name"] = chunk_name(self._chunks[one["chunk"]])
         return found
@@ -183,7 +183,7 @@ class DataStream:
         """Give back what was begun and not used: other workers go on there."""
         self._feed.leave()
         if isinstance(self._port, SharedDispatcher):
-            self._port.untie()
+            self._port.detach()
 
     def __enter__(self) -> DataStream:
         return self

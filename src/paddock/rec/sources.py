@@ -109,7 +109,7 @@ class LeasePort(SharedDispatcher):
         if not exactly:
             self.group.client.resume_offset(replays=False)
 
-    def note(self, position: dict[str, Any]) -> None:
+    def commit_offset(self, position: dict[str, Any]) -> None:
         """The worker group has noted it."""
 
     def keep(self, *, wanted: bool) -> bool:
@@ -167,13 +167,13 @@ class LeasedSource:
                     self._port.is_stale = False
                 used = lambda item=item: feed.use(item)  # noqa: E731
                 batch, size = item.batch
-                yield SourceBatch(batch, size, item.position, used)
+                yield SourceBatch(batch, size, item.offset, used)
         if self._group.worker == 0:
             self._tell()
 
     def _tell(self) -> None:
         """Name what could not be read in the epoch that has ended."""
-        found = self._port.look()
+        found = self._port.progress()
         aside = found.get("aside", [])
         for one in aside[self._told :]:
             name, start, reason = self._lot.name(one["chunk"]), one["start"], one["reason"]

@@ -1,8 +1,8 @@
 """A worker's batches: takes leases of chunks, reads them, and says how far it is.
 
-Asking for the next batch means that the one before was used. What was used is noted as the worker's
-position; a chunk is reported done when the position behind its last record is kept for good. So
-whatever dies, a record is in the position, or is read again.
+Asking for the next batch means that the one before was used. What was used is committed as the
+worker's offset; a chunk is reported done when the offset behind its last record is durable. So
+whatever dies, a record is below the offset, or is read again.
 
 Batches follow from leases alone, never from time: another incarnation that holds the same leases
 cuts the same batches. A batch goes on in the next chunk, unless one of the two leases says `alone`.
@@ -30,7 +30,7 @@ Read = Callable[[int, int], Iterator[Sequence[Any]]]
 @dataclass(slots=True)
 class ActiveLease:
     """A lease in work. read, used, kept: records of the chunk that are in batches, in batches that
-    were used, in positions that are kept. end: None while there is more, "" behind its last
+    were used, in durable offsets. end: None while there is more, "" behind its last
     record, else why the next one cannot be read."""
 
     lease: messages.ChunkLease
@@ -56,13 +56,13 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class LeasedBatch:
-    """A batch and where its records are from. parts: the records, as they were read. position: of
+    """A batch and where its records are from. parts: the records, as they were read. offset: of
     the worker behind it, all that another incarnation needs: what is used of leases in work."""
 
     parts: list[Sequence[Any]] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     batch: Any = None
-    position: dict[str, Any] = field(default_factory=dict)
+    offset: dict[str, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -102,7 +102,7 @@ class LeasedBatches:
         self._name = name
         self._has_begun = False
         self._held: dict[int, ActiveLease] = {}
-        self._noted: dict[str, Any] | None = None
+        self._committed: dict[str, Any] | None = None
         self._latest: LeasedBatch | None = None
 
     # ------------------------------------------------------------------------------- begin, end
@@ -179,9 +179,9 @@ class LeasedBatches:
         """The batch is trained, in this process: note it. In the order of the batches."""
         for span in item.spans:
             self._held[span.number].used = span.stop
-        if item.position != self._noted:
-            self.port.note(item.position)
-            self._noted = item.position
+        if item.offset != self._committed:
+            self.port.commit_offset(item.offset)
+            self._committed = item.offset
 
     def use_latest(self) -> None:
         """The batch that was asked for last is trained."""
@@ -197,7 +197,7 @@ class LeasedBatches:
                 # No lease ends before it is used: the dispatcher is asked behind that.
                 held = [h for _, h in sorted(self._held.items()) if h.read > h.lease.start]
                 seen = [[h.lease.number, h.read] for h in held]
-                item.position = {"pass": self.pass_, "open": seen}
+                item.offset = {"pass": self.pass_, "open": seen}
                 return item
             except UNREADABLE as error:
                 self._fail(item, _reason(error))
@@ -327,8 +327,8 @@ def _reason(error: BaseException) -> str:
     return getattr(error, "message", "") or f"{type(error).__name__}: {error}"
 
 
-def records_by_lease(position: object) -> dict[int, int]:
-    """Records done by lease, of a position; {} for none, and for a position of another program."""
-    if not isinstance(position, Mapping) or not isinstance(position.get("open"), list):
+def records_by_lease(offset: object) -> dict[int, int]:
+    """Records done by lease, of an offset; {} for none, and for one of another program."""
+    if not isinstance(offset, Mapping) or not isinstance(offset.get("open"), list):
         return {}
-    return {int(number): int(records) for number, records in position["open"]}
+    return {int(number): int(records) for number, records in offset["open"]}

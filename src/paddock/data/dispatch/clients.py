@@ -1,4 +1,4 @@
-"""A worker's dispatcher and its position: in this process, or with the parameter servers."""
+"""A worker's dispatcher and its offset: in this process, or with the parameter servers."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class LocalDispatcher:
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
-        self.position: dict[str, Any] | None = None
+        self.offset: dict[str, Any] | None = None
         self._dispatch = Dispatch({})
 
     def seen(self) -> dict[int, int]:
-        """Records done by lease, of the position that an incarnation of this worker noted last."""
-        return records_by_lease(self.position)
+        """Records done by lease, of the offset that an incarnation of this worker committed last."""
+        return records_by_lease(self.offset)
 
     def resume(self, *, exactly: bool) -> None:
-        """Batches follow. exactly: those that the incarnation before had after its position."""
+        """Batches follow. exactly: those that the incarnation before had after its offset."""
 
     def ask(self, event: Event) -> Reply:
         """The dispatcher's reply; the event may come to it twice."""
@@ -56,36 +56,36 @@ class LocalDispatcher:
         """Records done by lease, of another worker: on the server least far, on the furthest."""
         return {}
 
-    def note(self, position: dict[str, Any]) -> None:
-        """The client commits this position for all that was trained up to now."""
-        self.position = position
+    def commit_offset(self, offset: dict[str, Any]) -> None:
+        """The client commits this offset for all that was trained up to now."""
+        self.offset = offset
 
     def keep(self, *, wanted: bool) -> bool:
-        """True when all committed positions are durable. wanted: flush for it."""
+        """True when all committed offsets are durable. wanted: flush for it."""
         return True
 
     def idle(self, turn: int) -> None:
         """Nothing to read for the turn-th time: let others go on."""
         raise AssertionError("somebody else is waited for, and there is nobody")
 
-    def look(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         """How far the pass is."""
         return self._dispatch.describe()
 
     def to_json(self) -> dict[str, Any]:
         """All that another process needs to go on."""
         notes = {key: value for key, value in self.notes.items() if value is not None}
-        state: dict[str, Any] = json.loads(json.dumps({"notes": notes, "position": self.position}))
+        state: dict[str, Any] = json.loads(json.dumps({"notes": notes, "position": self.offset}))
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self.notes, self.position = dict(state["notes"]), state["position"]
+        self.notes, self.offset = dict(state["notes"]), state["position"]
         self._dispatch = Dispatch(self.notes)
 
 
 class SharedDispatcher:
-    """Many workers: the dispatcher is with server 0, and positions belong to the steps."""
+    """Many workers: the dispatcher is with server 0, and offsets belong to the steps."""
 
     def __init__(
         self, client: Client, name: str, sleep: Callable[[float], None] = time.sleep
@@ -93,8 +93,8 @@ class SharedDispatcher:
         self._client = client
         self._name = name
         self._sleep = sleep
-        self._pending: dict[str, Any] | None = None  # noted here, not sent yet
-        self._step = -1  # of sync, that the newest position belongs to
+        self._pending: dict[str, Any] | None = None  # committed here, not sent yet
+        self._step = -1  # of sync, that the newest offset belongs to
         self._strategy = client.strategy.name
 
     @property
@@ -112,11 +112,11 @@ class SharedDispatcher:
         return records_by_lease(least)
 
     def seen_of(self, worker: int) -> dict[int, tuple[int, int]]:
-        least, most = (records_by_lease(position) for position in self._offsets(worker))
+        least, most = (records_by_lease(offset) for offset in self._offsets(worker))
         return {n: (least.get(n, 0), most.get(n, 0)) for n in least.keys() | most.keys()}
 
     def _offsets(self, trainer: int | None) -> tuple[Any, Any]:
-        """The positions of a trainer on the server that is least far, and on the furthest."""
+        """The offsets of a trainer on the server that is least far, and on the furthest."""
         return self._client.offsets(trainer)
 
     def resume(self, *, exactly: bool) -> None:
@@ -127,22 +127,22 @@ class SharedDispatcher:
         assert isinstance(event, RegisterWorker | Poll | ReleaseChunks | ProgressReport), WorkerLost
         return reply_from(self._call(question_of(event)))
 
-    def look(self) -> dict[str, Any]:
+    def progress(self) -> dict[str, Any]:
         """How far the pass is."""
         return self._call({"do": "look"})
 
     def _call(self, question: dict[str, Any]) -> dict[str, Any]:
         return self._client.call(SERVICE, {**question, "stream": self._name})
 
-    def note(self, position: dict[str, Any]) -> None:
-        self._pending = position
+    def commit_offset(self, offset: dict[str, Any]) -> None:
+        self._pending = offset
         if self._strategy != "geo":  # There it goes behind the next exchange, or makes one.
             self._send()
 
     def _send(self) -> None:
-        position, self._pending = self._pending, None
-        if position is not None:
-            self._client.commit_offset(position)
+        offset, self._pending = self._pending, None
+        if offset is not None:
+            self._client.commit_offset(offset)
             self._step = self._client.open_step
 
     def keep(self, *, wanted: bool) -> bool:
@@ -161,7 +161,7 @@ class SharedDispatcher:
         first, longest = IDLE_SECONDS
         self._sleep(min(longest, first * 2.0 ** min(turn, 16)))
 
-    def tie(self, before_step: Callable[[], None]) -> None:
+    def attach(self, before_step: Callable[[], None]) -> None:
         """Have this called at the end of each of the client's batches. Raises UsageError."""
         if self._client.before_step is not None:
             raise UsageError(
@@ -170,6 +170,6 @@ class SharedDispatcher:
             )
         self._client.before_step = before_step
 
-    def untie(self) -> None:
+    def detach(self) -> None:
         """The client's batches are nobody's."""
         self._client.before_step = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-# Of one worker at a time. Their numbers and records are the worker's position, of 4096 bytes.
+# Of one worker at a time. Their numbers and records are the worker's offset, of 4096 bytes.
 LEASES_MAX = 64
 ASIDE_MAX = 1000  # Kept by name; a plan may allow fewer.
 REASON_LENGTH_MAX = 200
@@ -110,7 +110,7 @@ class PassState:
 
 @dataclass(frozen=True, slots=True)
 class RegisterWorker:
-    """A worker's incarnation begins. seen: records done, by lease, of its committed position."""
+    """A worker's incarnation begins. seen: records done, by lease, of its committed offset."""
 
     worker: int
     incarnation: int

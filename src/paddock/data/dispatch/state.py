@@ -32,7 +32,7 @@ Every reply may be lost and every event come twice: an event says what is to be,
     ------------------------------------   ------------------------------------------------------
     pass, cursor, leases, tries, counts    kept: changes(), in the servers' log and checkpoints
     which chunks are done                  rebuilt: those before the cursor that are nothing else
-    how many records of a lease are done   kept by the worker, as its position, with its step
+    how many records of a lease are done   kept by the worker, as its offset, with its step
     who waits, who is away since when      lost on purpose: workers ask again, time begins anew
 """
 

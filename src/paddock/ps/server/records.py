@@ -126,7 +126,7 @@ class CommitRecord(GroupRecord):
             if isinstance(held, ServerSparseTable):
                 for one in held.contributions.merge(step, members, held.spec.merge):
                     held.table.push(
-                        one.keys, one.rows, lr=lr, now=now, lsn=lsn, coin=step,
+                        one.keys, one.rows, lr=lr, now=now, lsn=lsn, draw_seed=step,
                         shows=one.shows, clicks=one.clicks,
                     )  # fmt: skip
                 continue

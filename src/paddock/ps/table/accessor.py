@@ -58,8 +58,8 @@ def statistics_columns(
 class Candidates:
     """Keys that were pushed and have no row yet: how often, and their shows and clicks.
 
-    A key is admitted by a push that fulfils all of the spec's conditions. Each push tosses its
-    own coin. Without ttl_seconds a candidate is kept until it is admitted.
+    A key is admitted by a push that fulfils all of the spec's conditions. Each push draws
+    its own chance. Without ttl_seconds a candidate is kept until it is admitted.
     """
 
     def __init__(self, spec: AccessorSpec, shards: int, rows_max: int, seed: int) -> None:
@@ -67,7 +67,7 @@ class Candidates:
         self._seed = seed
 
         self._index = make_index(shards, rows_max)
-        # With a coin alone there is nothing to remember.
+        # With chance alone there is nothing to remember.
         self._counts = spec.admit_count > 1 or spec.admit_score > 0.0
         counts = {"counts": GrowableArray(np.uint32, reserve=rows_max)}
         self._columns = counts | statistics_columns(spec, bool(spec.ttl_seconds), rows_max)

@@ -156,7 +156,7 @@ class SparseTable:
         lsn: int,
         shows: F32 | None = None,
         clicks: F32 | None = None,
-        coin: int | None = None,
+        draw_seed: int | None = None,
     ) -> int:
         """Updates the rows of distinct keys by grads (n, dim); returns how many rows are new.
 
@@ -173,8 +173,8 @@ class SparseTable:
                 np.zeros(n, np.float32) if clicks is None else as_contiguous(clicks, np.float32)
             )
             if self._candidates:
-                toss = lsn if coin is None else coin
-                keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=toss)
+                draw = lsn if draw_seed is None else draw_seed
+                keep, shows, clicks = self._admit(keys, shows, clicks, now=now, lsn=draw)
                 if not keep.all():
                     keys, grads = keys[keep], grads[keep]
                     shows, clicks = shows[keep], clicks[keep]
@@ -230,7 +230,7 @@ class SparseTable:
         if self._shard_rows_max:
             self._evict_for(keys, lsn)
         rows, fresh = self._index.make(keys)
-        self._keep(keys, rows, fresh)
+        self._put_aside(keys, rows, fresh)
         if len(fresh):
             self._need()
             for column in self._columns.values():
@@ -282,7 +282,7 @@ class SparseTable:
     def shrink(self, shard: int, *, now: float, lsn: int) -> int:
         """Decays one shard's statistics, drops its expired and low rows; how many were dropped."""
         accessor = self.spec.accessor
-        self._keep_shard(shard)
+        self._put_shard_aside(shard)
         if self._candidates:
             self._candidates.shrink(shard, now=now)
         keys, rows = self._index.entries(shard)
@@ -322,7 +322,7 @@ class SparseTable:
         if len(keys):
             self._rewritten[shard] = lsn
             keys = np.sort(keys)
-            self._keep(keys, self._index.find(keys))
+            self._put_aside(keys, self._index.find(keys))
             self._index.remove(keys)
             self._release_when_empty()
         return len(keys)
@@ -397,7 +397,7 @@ class SparseTable:
         order = np.argsort(whole["keys"])
         return {name: array[order] for name, array in whole.items()} | cut.rest.pop(shard)
 
-    def _keep(self, keys: I64, rows: I64, fresh: I64 | None = None) -> None:
+    def _put_aside(self, keys: I64, rows: I64, fresh: I64 | None = None) -> None:
         """Before these rows change or go: those that have not since a cut are put aside."""
         if not self._cuts:
             return
@@ -411,7 +411,7 @@ class SparseTable:
             if len(mine):
                 cut.keep(shards[mine], self._rows_state(keys[mine], rows[mine]))
 
-    def _keep_shard(self, shard: int) -> None:
+    def _put_shard_aside(self, shard: int) -> None:
         """The same before a whole shard changes."""
         for cut in self._cuts:
             if cut.is_open[shard]:
@@ -429,7 +429,7 @@ class SparseTable:
         """
         keys, values = as_contiguous(np.asarray(state["keys"], np.int64), np.int64), state["values"]
         self.check_state(shard, state)
-        self._keep_shard(shard)
+        self._put_shard_aside(shard)
         if not merge:
             self.drop_shard(shard)
         self._index.reserve(keys)
@@ -449,7 +449,7 @@ class SparseTable:
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard: its rows, its candidates, its history."""
-        self._keep_shard(shard)
+        self._put_shard_aside(shard)
         self._index.clear(shard)
         self._rewritten[shard] = 0
         if self._candidates:

@@ -88,7 +88,7 @@ class LocalTables:
         self._lsn += 1
         self._sparse[table].push(
             keys, grads, lr=self._rate(table), now=time.time(), lsn=self._lsn,
-            coin=self.steps + 1, shows=shows, clicks=clicks,
+            draw_seed=self.steps + 1, shows=shows, clicks=clicks,
         )  # fmt: skip
 
     def pull_dense(self, table: str, out: Floats | None = None) -> Floats:
