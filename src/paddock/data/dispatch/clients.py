@@ -40,7 +40,7 @@ class LocalDispatcher:
         self._dispatch = Dispatch({})
 
     def seen(self) -> dict[int, int]:
-        """Records done by lease, of the offset that an incarnation of this worker committed last."""
+        """Records done by lease, of the offset that any incarnation of this worker committed."""
         return records_by_lease(self.offset)
 
     def resume(self, *, exactly: bool) -> None:

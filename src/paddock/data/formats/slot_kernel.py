@@ -119,7 +119,7 @@ def read_line(
 ) -> tuple[int, int, int, int, int, int]:
     """(where it stopped, ids in `more`, slots known, what is wrong or 0, slot, its begin).
 
-    The begin is -1 where the line is empty.
+    text: (n,) uint8. The begin is -1 where the line is empty.
     """
     names, facts, follower = slots.names, slots.facts, slots.follower
     matrix, dense, label, later, here = rows.matrix, rows.dense, rows.label, rows.more, rows.here

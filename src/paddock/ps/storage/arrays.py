@@ -78,7 +78,10 @@ def bytes_of(array: Array) -> memoryview:
 
 
 def encode_arrays(arrays: Mapping[str, Array]) -> tuple[list[Buffer], str]:
-    """The file's bytes in pieces (the arrays' own memory, not copied) and its root."""
+    """The file's bytes in pieces (the arrays' own memory, not copied) and its root.
+
+    arrays: (...) of a dtype of DTYPES, as float32 or int64.
+    """
     plain: Arrays = {}
     for name in sorted(arrays, key=lambda name: -arrays[name].itemsize):
         array = arrays[name]
@@ -94,7 +97,7 @@ def encode_arrays(arrays: Mapping[str, Array]) -> tuple[list[Buffer], str]:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array], *, sync: bool = True) -> WrittenFile:
-    """Writes a new file. Raises OSError; the caller names files readers do not look for yet."""
+    """Writes a new file of arrays, (...) of float32, int64 or others of DTYPES. Raises OSError."""
     pieces, root = encode_arrays(arrays)
     return WrittenFile(path.name, write_file(path, pieces, sync=sync), root)
 

@@ -164,19 +164,24 @@ class RecordLog:
         size = len(head) + sum(map(len, views))
         with self._lock:
             self._check_open()
-            if self._segments[-1].end + size > self._segment_bytes:
-                self._roll()
             one = self._segments[-1]
-            if one.end + size > self._reserved:
+            if one.offsets[-1] + size > self._segment_bytes:
+                self._roll()
+                one = self._segments[-1]
+            end = one.offsets[-1]
+            if end + size > self._reserved:
                 self._reserve(size)
             try:
-                wrote = self._device.write(self._fd, [head, *views], one.end)
+                wrote = self._device.write(self._fd, [head, *views], end)
                 if wrote != size:
                     raise OSError(errno.ENOSPC, f"{wrote} of {size} bytes were written")
             except OSError as error:
-                self._undo()
+                try:  # What was written in part is taken back.
+                    self._device.truncate(self._fd, end)
+                except OSError as worse:
+                    self._break(f"a half-written record could not be taken back ({worse.strerror})")
                 raise write_error("cannot append to the log", self.directory, error) from error
-            one.offsets.append(one.end + size)
+            one.offsets.append(end + size)
             self._grown.notify_all()
             return one.last
 
@@ -312,13 +317,6 @@ class RecordLog:
                 f"the log in {self.directory} takes nothing more: {self._broken}",
                 hint="restart the server; it recovers what was acknowledged",
             )
-
-    def _undo(self) -> None:
-        """Takes back a record that was written in part."""
-        try:
-            self._device.truncate(self._fd, self._segments[-1].end)
-        except OSError as error:
-            self._break(f"a half-written record could not be taken back ({error.strerror})")
 
     def _break(self, reason: str) -> None:
         self._broken = self._broken or reason

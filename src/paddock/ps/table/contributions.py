@@ -141,7 +141,7 @@ class PendingGradients(Generic[P]):
         return taken
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """(JSON, arrays) for a snapshot; equal states give equal bytes."""
+        """(JSON, arrays: keys (n,) int64, others float32) for a snapshot; equal of equal states."""
         whose: list[list[int]] = []
         arrays: dict[str, np.ndarray] = {}
         for step, held in sorted(self._steps.items()):
@@ -154,7 +154,7 @@ class PendingGradients(Generic[P]):
         return {"committed": self.committed, "pieces": whose}, arrays
 
     def restore(self, data: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Take over what to_arrays gave."""
+        """Take over what to_arrays gave: JSON and arrays, keys (n,) int64 and others float32."""
         self.committed = data["committed"]
         for i, (step, trainer, incarnation, part) in enumerate(data["pieces"]):
             found = (arrays.get(f"{i}.{name}") for name in self._piece._fields)

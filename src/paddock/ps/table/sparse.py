@@ -230,7 +230,8 @@ class SparseTable:
         if self._shard_rows_max:
             self._evict_for(keys, lsn)
         rows, fresh = self._index.make(keys)
-        self._put_aside(keys, rows, fresh)
+        if self._cuts:
+            self._put_aside(keys, rows, fresh)
         if len(fresh):
             self._need()
             for column in self._columns.values():
@@ -322,7 +323,8 @@ class SparseTable:
         if len(keys):
             self._rewritten[shard] = lsn
             keys = np.sort(keys)
-            self._put_aside(keys, self._index.find(keys))
+            if self._cuts:
+                self._put_aside(keys, self._index.find(keys))
             self._index.remove(keys)
             self._release_when_empty()
         return len(keys)
@@ -399,8 +401,6 @@ class SparseTable:
 
     def _put_aside(self, keys: I64, rows: I64, fresh: I64 | None = None) -> None:
         """Before these rows change or go: those that have not since a cut are put aside."""
-        if not self._cuts:
-            return
         if fresh is not None:
             keys, rows = np.delete(keys, fresh), np.delete(rows, fresh)
         shards = shard_of(keys, self.spec.shards)
