@@ -28,6 +28,7 @@ from paddock.ps.wire.frames import (
     Header,
     decode,
     encode,
+    pack,
 )
 from paddock.ps.xxh3 import Buffer, xxh3
 
@@ -99,9 +100,14 @@ class FrameStream:
         """The descriptor, -1 once closed."""
         return self._sock.fileno()
 
-    def send(self, header: Header, *body: Buffer, before: bytes = b"") -> None:
-        """Send one frame; the body's pieces are not copied. before: small encoded frames."""
-        head = before + encode(header, *body)
+    def send(
+        self, header: Header, *body: Buffer, before: bytes = b"", is_sealed: bool = False
+    ) -> None:
+        """Send one frame; the body's pieces are not copied. before: small encoded frames.
+
+        is_sealed: the header has length and checksum of the body already, and stays as it is.
+        """
+        head = before + (pack(header) if is_sealed else encode(header, *body))
         try:
             wanted = len(head) + sum(map(len, body))
             if self.is_tls or wanted <= SMALL_BYTES:

@@ -192,7 +192,7 @@ def pushed(world: World, number: int, server: int) -> World:
     """
     trainer = world.trainers[number]
     windows, sent = store_of(server, world.logs[server]).windows, trainer.acknowledged[server]
-    if windows.newest(number, trainer.life) < sent or windows.incarnation_of(number) is None:
+    if windows.newest(number, trainer.life) < sent or str(number) not in windows.to_json():
         raise RequestError("lost", "ServerConnection._recognise says so")
     keys = KEYS[server]
     header = Header(

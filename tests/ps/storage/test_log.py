@@ -76,6 +76,25 @@ def test_records_come_back_in_order_with_their_headers(tmp_path: Path) -> None:
     assert again.warnings == [] and (again.first, again.last) == (1, 21)
 
 
+def test_a_sealed_record_is_logged_as_it_stands_in_another_log(tmp_path: Path) -> None:
+    """A replica does not add up the checksum again: it has verified the primary's."""
+    (tmp_path / "primary").mkdir()
+    (tmp_path / "replica").mkdir()
+    primary, replica = open_log(tmp_path / "primary"), open_log(tmp_path / "replica")
+    fill(primary, 20)
+    for lsn, header, body in primary.read(1):
+        assert replica.append(header, body, is_sealed=True) == lsn
+    primary.close()
+    replica.close()
+    files = [only_segment(tmp_path / name).read_bytes() for name in ("primary", "replica")]
+    assert files[0] == files[1]
+    damaged = Header(Op.PUSH, length=1, checksum=1)
+    replica = open_log(tmp_path / "replica")
+    replica.append(damaged, b"x", is_sealed=True)
+    with pytest.raises(LogDamage, match="checksum"):
+        list(replica.read(1))
+
+
 def test_a_log_cut_at_any_byte_gives_a_prefix(tmp_path: Path) -> None:
     """A crash in the middle of a write loses that record and no other."""
     log = open_log(tmp_path / "whole")

@@ -11,13 +11,13 @@ import pytest
 
 from paddock.ps.stream import ConnectionClosed, FrameStream
 from paddock.ps.wire.frames import (
+    ANSWER,
     BODY_MAX,
     HEADER_SIZE,
     FrameError,
     FrameFlag,
     Header,
     Op,
-    answer_to,
     decode,
     encode,
 )
@@ -37,8 +37,8 @@ PUSH = Header(
 SHOWN: dict[str, tuple[Header, bytes]] = {
     "an empty request": (Header(Op.STATUS), b""),
     "a push of one row of dim 4": (PUSH, BODY),
-    "its answer": (answer_to(PUSH), b""),
-    "an error": (answer_to(PUSH, flags=ERROR), b"{}"),
+    "its answer": (PUSH._replace(flags=ANSWER, count=0), b""),
+    "an error": (PUSH._replace(flags=ERROR, count=0), b"{}"),
     "a commit": (Header(Op.COMMIT, step=5), b'{"step":5,"members":[[0,17]]}'),
     "a learning rate": (
         Header(

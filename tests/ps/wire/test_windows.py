@@ -50,7 +50,7 @@ def test_a_newer_incarnation_fences_the_older() -> None:
     assert windows.check(0, 5, 2) is SequenceStatus.STALE
     assert windows.mark_applied(0, 5, 2) is SequenceStatus.STALE
     assert windows.to_json()["0"][1] == 1
-    assert windows.incarnation_of(0) == 6
+    assert windows.to_json()["0"][0] == 6
 
 
 def test_joining_fences_before_the_first_push() -> None:

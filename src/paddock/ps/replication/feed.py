@@ -36,11 +36,11 @@ from paddock.ps.replication.state import (
 from paddock.ps.storage.snapshot import Snapshot, newest_snapshot
 from paddock.ps.stream import ConnectionClosed, FrameStream, ReadTimeout
 from paddock.ps.wire.frames import (
+    ANSWER,
     BODY_MAX,
     FrameFlag,
     Header,
     Op,
-    answer_to,
     encode,
 )
 from paddock.ps.wire.values import body_from, to_body
@@ -123,7 +123,7 @@ class ReplicaFeed:
         # It may be deposed by this very question.
         for one in told or [SendMessage(FollowRefused(message.session, 0))]:
             assert isinstance(one.message, FollowAccepted | FollowRefused)
-            self.stream.send(answer_to(header), to_body(one.message))
+            self.stream.send(header._replace(flags=ANSWER, count=0), to_body(one.message))
         return start, files
 
     def _first(self, message: Follow) -> tuple[int, Snapshot | None]:
@@ -182,7 +182,7 @@ class ReplicaFeed:
             for lsn, header, body in log.follow(position + 1, IDLE_SECONDS):
                 told = encode(Header(Op.FOLLOW, part=RECORD, step=start.term, sequence=lsn - 1))
                 with self._turn:
-                    self.stream.send(header, body, before=told)
+                    self.stream.send(header, body, before=told, is_sealed=True)
                 position = lsn
                 pair.feeding[start.session] = position
                 if not self._is_current(start):

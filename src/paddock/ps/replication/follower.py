@@ -12,6 +12,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -282,7 +283,9 @@ class Follower:
             record.check(store)  # Its files may not be on this machine.
         is_stored = False
         try:
-            with engine.holding(record):
+            with ExitStack() as held:
+                for lock in record.locks(store):
+                    held.enter_context(lock)
                 try:
                     record.reserve(store)
                 except RequestError as error:  # The primary goes on without it.
@@ -293,7 +296,7 @@ class Follower:
                         after, actions = pair.member.stored(message)
                         is_stored = any(isinstance(one, StoreRecord) for one in actions)
                         if is_stored:
-                            lsn = engine.append(record)
+                            lsn = engine.append(record, is_sealed=True)
                             assert lsn == message.position + 1, (lsn, message.position)
                         pair.become(after)
                     if is_stored:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -29,10 +30,8 @@ LOOK_SECONDS = 1.0
 JOB = "(witness)"
 
 
-def boot_seconds() -> float:
-    """Seconds since the machine started, those asleep too: a lease must run out meanwhile."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
+# Seconds since the machine started, those asleep too: a lease must run out meanwhile.
+boot_seconds = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def request_body(group: str, request: LeaseRequest) -> bytes:

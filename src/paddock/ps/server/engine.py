@@ -83,8 +83,10 @@ class Engine:
                 if self.broken:  # Behind a record that could not be carried out.
                     raise ConnectionClosed(self.broken)
                 lsn, outputs = logged
-                with self._carrying_out(record):
+                try:
                     written = WriteResult(0, self.store.apply(lsn, record), outputs)
+                except Exception as error:
+                    raise self._breaks(record, error) from error
         # A repeat waits too: what it repeats may not be safe yet.
         self._wait_acked(self.lsn, term)
         return written
@@ -96,14 +98,6 @@ class Engine:
             raise ConnectionClosed(self.broken)
         if not self.replication.may_serve():
             raise self.replication.refusal()
-
-    @contextmanager
-    def holding(self, record: LogRecord) -> Iterator[None]:
-        """With the locks of the tables that a record concerns."""
-        with ExitStack() as held:
-            for lock in record.locks(self.store):
-                held.enter_context(lock)
-            yield
 
     def _log(
         self, record: LogRecord, term: int, *, has_locks: bool
@@ -124,32 +118,28 @@ class Engine:
                 return WriteResult(REPEATED, None, [])
             if not has_locks:
                 record.check(store)
-            if record.is_done(store):
+            if not record.numbered and record.is_done(store):
                 return WriteResult(REPEATED, record.answer(store), [])
             lsn = self.append(record)
-            with self._carrying_out(record):
+            try:
                 self.replication.appended()
                 return lsn, store.apply_meta(lsn, record)
+            except Exception as error:
+                raise self._breaks(record, error) from error
 
-    @contextmanager
-    def _carrying_out(self, record: LogRecord) -> Iterator[None]:
-        """A logged record must be carried out. When it is not, nobody is told no, for the next
+    def _breaks(self, record: LogRecord, error: Exception) -> ConnectionClosed:
+        """A logged record must be carried out. When it is not, no client is refused, for the next
         start does it; no other may be, and the server ends (main.py)."""
-        try:
-            yield
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            op = record.header.op
-            self.broken = f"record {self.lsn} (op {op}) could not be carried out: {what}"
-            raise ConnectionClosed(self.broken) from error
+        what, op = f"{type(error).__name__}: {error}", record.header.op
+        self.broken = f"record {self.lsn} (op {op}) could not be carried out: {what}"
+        return ConnectionClosed(self.broken)
 
     def record(self, op: Op, data: dict[str, Any], **fields: int) -> WriteResult:
         """Write a record that this server makes itself. fields: of its header."""
         return self.write(make_record(Header(op, **fields), json.dumps(data).encode()))
 
     def _is_repeat(self, header: Header) -> bool:
-        newest = self.store.windows.incarnation_of(header.trainer)
-        if newest is None or header.incarnation > newest:
+        if header.incarnation > self.store.incarnations.get(header.trainer, (-1, ""))[0]:
             raise RequestError(
                 "fenced", f"trainer {header.trainer} has not begun as this incarnation"
             )
@@ -165,13 +155,16 @@ class Engine:
             hint="is another process running as this trainer? each needs its own PADDLE_TRAINER_ID",
         )
 
-    def append(self, record: LogRecord) -> int:
-        """The lsn of a record, now in the log; `order` is held. Raises RequestError."""
+    def append(self, record: LogRecord, *, is_sealed: bool = False) -> int:
+        """The lsn of a record, now in the log; `order` is held. Raises RequestError.
+
+        is_sealed: its header is that of the primary's log, with the checksum.
+        """
         if self.log is None:
             self.lsn += 1
             return self.lsn
         try:
-            self.lsn = self.log.append(record.header, record.body)
+            self.lsn = self.log.append(record.header, record.body, is_sealed=is_sealed)
         except PaddockError as error:
             raise RequestError("disk", error.message, hint=error.hint) from error
         return self.lsn

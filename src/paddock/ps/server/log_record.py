@@ -120,7 +120,9 @@ def sparse_part(header: Header, body: Buffer, dim: int) -> SparseGradients:
             hint="do all trainers declare the table with the same dim?",
         )
     keys = np.frombuffer(body, np.int64, count)
-    floats = _writable(np.frombuffer(body, np.float32, offset=8 * count))
+    floats = np.frombuffer(body, np.float32, offset=8 * count)
+    if not floats.flags.carray:
+        floats = _writable(floats)
     rows = floats[: count * dim].reshape(count, dim)
     if not header.flags & STATISTICS:
         return SparseGradients(keys, rows)
@@ -132,7 +134,8 @@ def dense_part(header: Header, body: Buffer) -> tuple[int, NDArray[np.float32]]:
     """(start, values) of a dense frame's body."""
     if len(body) != 8 + 4 * header.count:
         raise RequestError("value", f"a frame of {header.count} elements has {len(body)} bytes")
-    return int.from_bytes(body[:8], "little"), _writable(np.frombuffer(body, np.float32, offset=8))
+    values = np.frombuffer(body, np.float32, offset=8)
+    return int.from_bytes(body[:8], "little"), _writable(values)
 
 
 def _writable(array: NDArray[np.float32]) -> NDArray[np.float32]:

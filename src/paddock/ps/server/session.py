@@ -29,13 +29,13 @@ from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, FrameStream, ReadTi
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import (
+    ANSWER,
     BODY_MAX,
     MAGIC,
     FrameError,
     FrameFlag,
     Header,
     Op,
-    answer_to,
 )
 from paddock.ps.wire.handshake import (
     NONCE_BYTES,
@@ -49,7 +49,6 @@ from paddock.ps.wire.values import to_body
 if TYPE_CHECKING:
     from paddock.ps.server.serve import Server
 
-ANSWER = int(FrameFlag.ANSWER | FrameFlag.LAST)
 ERROR = ANSWER | int(FrameFlag.ERROR)
 # Who has not said who it is gets no more time, for TLS, greeting and proof together...
 GREETING_SECONDS = 10.0
@@ -147,7 +146,7 @@ class Session:
                 raise RequestError("auth", "the first frame must be a greeting")
             hello = greeting_from(Hello, body)
             challenge = os.urandom(NONCE_BYTES).hex() if self.server.token else ""
-            welcome = answer_to(header), to_body(self.server.welcome(hello, challenge))
+            welcome = header._replace(flags=ANSWER), to_body(self.server.welcome(hello, challenge))
             if self.server.token:
                 self.stream.send(*welcome)
                 welcome = self._proven(hello, challenge), b""
@@ -176,7 +175,7 @@ class Session:
                 "the token is not this server's",
                 hint="use the file that --token-file names there",
             )
-        return answer_to(header)
+        return header._replace(flags=ANSWER)
 
     # ------------------------------------------------------------------------------------- frames
 
@@ -228,17 +227,16 @@ class Session:
         return refusal
 
     def _refuse(self, header: Header, refusal: RequestError) -> None:
-        self.stream.send(answer_to(header, flags=ERROR), refusal.to_body())
+        self.stream.send(header._replace(flags=ERROR, count=0), refusal.to_body())
 
     def _say(self, header: Header, answer: dict[str, Any] | None, flags: int = 0) -> None:
-        base = answer_to(header)
         body = b"" if answer is None else json.dumps(answer).encode()
-        self.stream.send(base._replace(flags=base.flags | flags), body)
+        self.stream.send(header._replace(flags=ANSWER | flags, count=0), body)
 
     def _check_who(self, header: Header) -> None:
         """A frame is the connection's own trainer's. Only who begins may be new here."""
         who, incarnations = (header.trainer, header.incarnation), self.server.store.incarnations
-        if who != self.who:
+        if who != (self.hello.trainer, self.hello.incarnation):
             raise RequestError(
                 "usage", f"a frame of trainer {header.trainer} over another's connection"
             )
@@ -253,12 +251,17 @@ class Session:
             )
 
     def _write(self, header: Header, body: memoryview) -> None:
-        self._check_writer(header)
+        if self.hello.purpose == "admin":
+            self.server.check_admin(self.hello)
+        else:
+            self._check_who(header)
         record = make_record(header, body)
-        record.check_sender(self.server)
+        if not record.numbered:
+            record.check_sender(self.server)
         written = self.server.engine.write(record)
         self.pushes += record.overlapping
-        record.after_write(self.server)
+        if not record.numbered:
+            record.after_write(self.server)
         self._say(header, written.answer, written.flags)
 
     def _grow_answer(self, nbytes: int) -> None:
@@ -330,7 +333,7 @@ class Session:
             self.server.engine.check_serving()
             is_last = start + most >= len(keys)
             flags = int(FrameFlag.ANSWER) | (int(FrameFlag.LAST) if is_last else 0)
-            answer = answer_to(header, count=len(part), flags=flags)._replace(step=version)
+            answer = header._replace(flags=flags, count=len(part), step=version)
             self.stream.send(answer, raw(part), raw(rows))
 
     def _follow(self, header: Header, body: memoryview) -> None:
@@ -360,9 +363,8 @@ class Session:
         self._check_writer(header)
         self.server.engine.check_serving()
         asked = json_part(body)
-        self.stream.send(
-            answer_to(header), self.server.spool.read(asked.get("file"), asked.get("offset"))
-        )
+        found = self.server.spool.read(asked.get("file"), asked.get("offset"))
+        self.stream.send(header._replace(flags=ANSWER, count=0), found)
 
     def _take(self, header: Header, body: memoryview) -> None:
         self._check_writer(header)

@@ -178,9 +178,10 @@ class Store:
 
     def apply(self, lsn: int, record: LogRecord) -> dict[str, Any] | None:
         """Applies what a logged record changes of tables; the JSON answer to it."""
-        if not record.overlapping:
-            self._left = 0  # Counted anew.
         record.apply(self, lsn)
+        if record.overlapping:
+            return None
+        self._left = 0  # Counted anew.
         return record.answer(self)
 
     def add_table(self, spec: TableSpec) -> ServerTable:

@@ -219,21 +219,16 @@ class _Push(TableRecord):
             self.lr = held.rates.at(held.spec.optimizer, held.step)
             held.step += bool(header.flags & LAST)
 
-    @property
-    def contribution(self) -> tuple[int, tuple[int, int], int]:
-        """(step, member, part) of a contribution."""
-        header = self.header
-        return header.step, (header.trainer, header.incarnation), header.part
-
 
 class PushRecord(_Push, SetRecord):
     """PUSH: gradients of rows of a sparse table, or (DELTA) what is added to them."""
 
     def apply(self, store: Store, lsn: int) -> None:
         held, part = self.rows(store)
-        flags, now = self.header.flags, int(self.header.stamp)
+        header, flags, now = self.header, self.header.flags, int(self.header.stamp)
         if flags & CONTRIBUTION:
-            held.contributions.add(*self.contribution, part)
+            member = header.trainer, header.incarnation
+            held.contributions.add(header.step, member, header.part, part)
         elif flags & DELTA:
             held.table.add(part.keys, part.rows, now=now, lsn=lsn)
         else:
@@ -246,9 +241,11 @@ class PushDenseRecord(_Push, SetDenseRecord):
 
     def apply(self, store: Store, lsn: int) -> None:
         held, part = self.elements(store)
-        if self.header.flags & CONTRIBUTION:
-            held.contributions.add(*self.contribution, part)
-        elif self.header.flags & DELTA:
+        header = self.header
+        if header.flags & CONTRIBUTION:
+            member = header.trainer, header.incarnation
+            held.contributions.add(header.step, member, header.part, part)
+        elif header.flags & DELTA:
             held.table.add(*part)
         else:
             held.table.push(*part, lr=self.lr)

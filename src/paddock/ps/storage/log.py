@@ -150,20 +150,22 @@ class RecordLog:
 
     # ----------------------------------------------------------------------------- writing
 
-    def append(self, header: frames.Header, *pieces: Buffer) -> int:
+    def append(self, header: frames.Header, *pieces: Buffer, is_sealed: bool = False) -> int:
         """Writes one record with one system call; its lsn. It survives the process from here on.
 
+        is_sealed: the header has length and checksum of the pieces already, and stays as it is.
         Raises PaddockError when not all of it could be written: then none of it is, and the log
         goes on; when even that failed, it and every later call is refused.
         """
         assert header.op >= frames.FIRST_RECORD
         views = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
-        head = frames.encode(header, *views)
+        head = frames.pack(header) if is_sealed else frames.encode(header, *views)
         if len(views) >= PIECES_MAX:
             views = [memoryview(b"".join(views))]
         size = len(head) + sum(map(len, views))
         with self._lock:
-            self._check_open()
+            if self._broken:
+                self._check_open()
             one = self._segments[-1]
             if one.offsets[-1] + size > self._segment_bytes:
                 self._roll()

@@ -107,7 +107,8 @@ class Header(NamedTuple):
     checksum: int = 0
 
 
-_ANSWER = int(FrameFlag.ANSWER | FrameFlag.LAST)
+# The flags of an answer: its header is the request's with these.
+ANSWER = int(FrameFlag.ANSWER | FrameFlag.LAST)
 
 
 class FrameError(PaddockError):
@@ -135,6 +136,16 @@ def encode(header: Header, *body: Buffer) -> bytes:
     return head + xxh3(head, *body).to_bytes(8, "little")
 
 
+def pack(header: Header) -> bytes:
+    """The 64 bytes of a header that came with its length and checksum: they are kept.
+
+    >>> head = encode(Header(Op.PUSH, stamp=1.5), b"body")
+    >>> pack(decode(head)) == head
+    True
+    """
+    return _LAYOUT.pack(MAGIC, VERSION, *header)
+
+
 def decode(head: Buffer) -> Header:
     """The header in 64 bytes. Raises FrameError; the checksum is tested when the body is there."""
     if len(head) != HEADER_SIZE:
@@ -154,8 +165,3 @@ def decode(head: Buffer) -> Header:
     if header.length > BODY_MAX:
         raise FrameError(f"a frame announces {header.length} bytes, the limit is {BODY_MAX}")
     return header
-
-
-def answer_to(header: Header, *, count: int = 0, flags: int = _ANSWER) -> Header:
-    """The header of an answer: the request's identity, no body yet."""
-    return Header._make((header.op, flags, *header[2:4], count, 0, *header[6:11], 0))

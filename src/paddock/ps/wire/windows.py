@@ -66,31 +66,25 @@ class Windows:
 
     def __init__(self) -> None:
         self._windows: dict[int, _Window] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def check(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
         """The decision that this push would get. Changes nothing."""
         with self._lock:
-            return self._judge(trainer, incarnation, sequence)
-
-    def _judge(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
-        window = self._windows.get(trainer, _NONE)
-        if incarnation < window.incarnation:
-            return SequenceStatus.STALE
-        if incarnation > window.incarnation:
-            window = _NONE
-        if sequence <= window.applied or sequence in window.ahead:
-            return SequenceStatus.REPEAT
-        return (
-            SequenceStatus.FRESH
-            if sequence <= window.applied + AHEAD_MAX
-            else SequenceStatus.TOO_FAR
-        )
+            window = self._windows.get(trainer, _NONE)
+            if incarnation < window.incarnation:
+                return SequenceStatus.STALE
+            if incarnation > window.incarnation:
+                window = _NONE
+            if sequence <= window.applied or sequence in window.ahead:
+                return SequenceStatus.REPEAT
+            is_near = sequence <= window.applied + AHEAD_MAX
+            return SequenceStatus.FRESH if is_near else SequenceStatus.TOO_FAR
 
     def mark_applied(self, trainer: int, incarnation: int, sequence: int) -> SequenceStatus:
         """Remember the push as applied; what it was before. Changes something only when FRESH."""
         with self._lock:
-            verdict = self._judge(trainer, incarnation, sequence)
+            verdict = self.check(trainer, incarnation, sequence)
             if verdict is SequenceStatus.FRESH:
                 window = self._windows.get(trainer, _NONE)
                 if incarnation > window.incarnation:
@@ -108,11 +102,6 @@ class Windows:
             if is_newer:
                 self._windows[trainer] = _Window(incarnation)
             return is_newer
-
-    def incarnation_of(self, trainer: int) -> int | None:
-        """The newest incarnation known; None for a trainer never seen."""
-        window = self._windows.get(trainer)
-        return None if window is None else window.incarnation
 
     def newest(self, trainer: int, incarnation: int) -> int:
         """The highest sequence of this incarnation that was applied or skipped; 0 for none."""
