@@ -72,7 +72,7 @@ PLAN: Fields = {
 }  # fmt: skip
 SERVER: Fields = {
     "endpoint": "str", "server": "int", "reachable": "bool", "problem?": "str", "servers?": "int",
-    "job?": "str", "role?": "str", "pair?": "dict | None", "epoch?": "int", "server_id?": "str",
+    "job?": "str", "role?": "str", "pair?": "dict | None", "term?": "int", "server_id?": "str",
     "ack?": "str", "lsn?": "int", "seconds?": "float", "connections?": "int", "rows?": "int",
     "bytes?": "int", "memory_limit?": "int | None", "log_bytes?": "int", "version?": "str",
     "pid?": "int", "tables?": ["dict"], "trainers?": "dict | None", "pushes?": "int",

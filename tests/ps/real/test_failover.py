@@ -84,7 +84,7 @@ def test_a_killed_primary_costs_no_bit(
 
         digest = trained(lambda t: job.client(t, strategy=strategy), trainers, before)
         assert digest == undisturbed[strategy]
-        assert job.state(0)["epoch"] == 3
+        assert job.state(0)["term"] == 3
 
 
 def test_the_replica_acknowledges_after_its_primary_was_killed(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_a_killed_primary_with_tls_and_a_token_costs_no_bit(
         job.start(1)
         make = lambda t: job.client(t, strategy="sync")  # noqa: E731
         assert trained(make, 2, both_killed(job)) == undisturbed["sync"]
-        assert job.state(0)["epoch"] == 3
+        assert job.state(0)["term"] == 3
 
 
 def test_a_file_of_trusted_certificates_that_is_none_is_one_error(

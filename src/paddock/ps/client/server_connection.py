@@ -126,7 +126,7 @@ class ServerConnection:
         welcome = link.welcome
         if welcome.role != "primary" or welcome.term < self.term:
             raise ConnectionClosed(
-                f"server {link.endpoint} is a {welcome.role} (epoch {welcome.term})"
+                f"server {link.endpoint} is a {welcome.role} (term {welcome.term})"
             )
         if self.servers and (welcome.server, welcome.servers) != (self.index, self.servers):
             raise RequestError(

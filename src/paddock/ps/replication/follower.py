@@ -220,7 +220,7 @@ class Follower:
         answer = answer_from(body)
         if isinstance(answer, FollowRefused):
             pair.handle(lambda member: member.refused(answer))
-            raise ConnectionClosed(f"it is not the primary (epoch {answer.term})")
+            raise ConnectionClosed(f"it is not the primary (term {answer.term})")
         with pair.holding():
             _, actions = pair.member.started(answer)
         incoming: Snapshot | None = None
@@ -240,7 +240,7 @@ class Follower:
         if not is_mine:
             raise ConnectionClosed("a newer primary is known")
         pair.say_once("follow", "")
-        pair.say(f"epoch {answer.term}: follows {endpoint} from record {answer.common}")
+        pair.say(f"term {answer.term}: follows {endpoint} from record {answer.common}")
         self._tell(link, [ack])
 
     def _join(self, start: FollowAccepted, incoming: Snapshot | None) -> None:

@@ -216,7 +216,7 @@ class Pair:
         return {
             "role": member.role.value,
             "stage": member.stage.value,
-            "epoch": member.term,
+            "term": member.term,
             "position": member.end,
             "acknowledged": member.high_watermark,
             "replica": member.match_lsn if member.in_sync_candidate else None,
@@ -286,13 +286,13 @@ class Pair:
                 self.follower.go(action.endpoint)
             elif isinstance(action, Deposed):
                 whom = f", {action.endpoint} is" if action.endpoint else ""
-                self.say(f"epoch {action.term}: this server is no longer the primary{whom}")
+                self.say(f"term {action.term}: this server is no longer the primary{whom}")
         return told
 
     def _tell_role(self) -> None:
         member = self.member
         if member.role is ReplicaRole.PRIMARY:
-            self.say(f"epoch {member.term}: this server is the primary, from record {member.end}")
+            self.say(f"term {member.term}: this server is the primary, from record {member.end}")
             let_go = self.follower.interrupt
         elif self.server.coordinator is not None:
             let_go = self.server.coordinator.let_go

@@ -365,7 +365,7 @@ class Server:
             "job": self.options.job,
             "role": self.role,
             "pair": self.replication.describe(),
-            "epoch": self.replication.term,
+            "term": self.replication.term,
             "server_id": self.server_id,
             "ack": self.engine.ack,
             "lsn": self.engine.lsn,
