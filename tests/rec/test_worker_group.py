@@ -83,3 +83,28 @@ def test_workers_with_different_numbers_of_batches_end_an_epoch_together(
     found = both(endpoint, strategy, does)
     if strategy != "geo":  # Its copies agree when they are closed.
         assert found == [20.0, 20.0]
+
+
+def test_a_worker_that_was_started_again_knows_that_all_are_through(endpoint: str) -> None:
+    """It takes no step more than the others, who are in the next epoch."""
+
+    def ends(group: PsWorkers) -> tuple[int, int]:
+        group.end_epoch({"epoch": 0, "step": 0, "at": None})
+        return group.client.open_step, group.client.ended
+
+    assert both(endpoint, "sync", ends) == [(2, 1)] * 2
+    assert both(endpoint, "sync", ends) == [(2, 1)] * 2, "no other step"
+
+
+def test_a_later_run_counts_its_own_epochs(endpoint: str) -> None:
+    """Servers go on over the runs of a recipe, and have those of the run before."""
+
+    def ends(group: PsWorkers) -> int:
+        for group.run in (0, 1):
+            for _ in range(2 * group.worker):
+                group.client.step()
+            for epoch in range(2):
+                group.end_epoch({"epoch": epoch, "step": 0, "at": None})
+        return group.client.open_step
+
+    assert both(endpoint, "sync", ends) == [9, 9]

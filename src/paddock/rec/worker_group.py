@@ -4,9 +4,9 @@ Without servers there is one worker and nothing to agree on (`WorkerGroup` itsel
 (`PsWorkers`) all goes through them: no port, no process more.
 
 **The end of an epoch in sync.** Workers have different numbers of batches, and a step waits for
-all of them. So who has no more batches goes on with empty steps, and says in a table that he is
-through; as the table belongs to the step, all see at the same step that all are through. A mean
-divides by all workers, so an example of the last steps weighs as much as any other.
+all of them. So who has no more batches goes on with empty steps, and says at a step that he is
+through; the servers report that with the step, so all see at the same one that all are through. A
+mean divides by all workers, so an example of the last steps weighs as much as any other.
 
 **What survives the death of a worker** (its next incarnation trains each batch once, see
 `paddock.ps.wire.offsets`):
@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from paddock import ps
 from paddock.rec.learner import WorkerRank
 
-ENDED = "rec.ended"
 REDUCED_AT_ONCE = 1 << 16  # float64, of Client.all_reduce
 NEVER = 1 << 60  # The geo_step of a client whose group says when to exchange.
 
@@ -134,9 +133,6 @@ class PsWorkers(WorkerGroup):
         self._noted_at = -1  # the step of sync
         self._open: WorkerOffset | None = None  # in geo, not exchanged yet
         self.servers = len(client.place.endpoints)
-        if self.is_sync:
-            sums, zeros = ps.OptimizerSpec("sum"), ps.InitialSpec("zeros")
-            client.create(ps.SparseSpec(ENDED, 1, sums, zeros, merge="sum"))
 
     # ----------------------------------------------------------------------------------- start
 
@@ -156,9 +152,6 @@ class PsWorkers(WorkerGroup):
             epochs = load()
             if epochs is not None:
                 self._set("resumed", 0, True)
-            if self.is_sync:
-                rows = np.full((self.workers, 1), epochs or 0, np.float32)
-                self.client.set(ENDED, self._ended_keys(), rows)
             self._set("prepared", 0, epochs or 0)
         self.meet("begin", 0)
 
@@ -241,19 +234,10 @@ class PsWorkers(WorkerGroup):
             self._note(position)
             self.meet("epoch", epoch)
             return
-        keys = self._ended_keys()
-        ended = self.client.pull(ENDED, keys)[:, 0]
-        left = epoch + 1 - ended[self.worker]
-        while ended.min() <= epoch:
-            if left:
-                self.client.push(ENDED, keys[[self.worker]], np.full((1, 1), left))
-                left = 0
+        ended = (self.run << 32) + epoch + 1  # those of the runs before are less
+        while self.client.ended < ended:
             self._note(position)
-            self.client.step()
-            ended = self.client.pull(ENDED, keys)[:, 0]
-
-    def _ended_keys(self) -> NDArray[np.int64]:
-        return (self.run << 32) + np.arange(self.workers)
+            self.client.step(ended=ended)
 
     # --------------------------------------------------------------------------------- together
 

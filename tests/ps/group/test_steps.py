@@ -33,7 +33,7 @@ class Trainer:
         if self.done is None:
             return w.JoinRequest(self.number, self.incarnation)
         self.claim = self.done + 1
-        return w.Arrive(self.number, self.incarnation, self.claim)
+        return w.Arrive(self.number, self.incarnation, self.claim, self.claim // 4)
 
 
 class World:
@@ -60,6 +60,11 @@ class World:
             assert len({number for number, _ in record.members}) == len(record.members)
             for member in record.members:
                 assert self.lives[member].claim >= record.step, "it had not arrived"
+            before = self.commits.get(record.step - 1, w.StepCommitted(0, ()))
+            ended, said = dict(record.ended), dict(before.ended)
+            assert ended.keys() >= said.keys() and all(ended[t] >= said[t] for t in said)
+            for number, _ in record.members:
+                assert ended.get(number, 0) >= record.step // 4, "what it said is lost"
             self.commits[record.step] = record
         op, data = w.record_to_json(record)
         assert w.record_from_json(op, json.loads(json.dumps(data))) == record
@@ -159,6 +164,56 @@ def test_no_world_breaks_a_promise_or_stops(rules: w.GroupRules) -> None:
                 assert world.trainers[number] is trainer
             if world.trainers[number] is trainer:
                 assert (trainer.done or 0) > done, f"seed {seed}: trainer {number} stands still"
+
+
+def group_of_two() -> GroupState:
+    """Two members of sync."""
+    group = GroupState(w.GroupRules(trainers=2, on_silence="rescale"))
+    for trainer in (0, 1):
+        carried_out(group, w.JoinRequest(trainer, 1))
+    return group
+
+
+def test_a_commit_says_who_is_through_with_its_data() -> None:
+    """It belongs to the step: all trainers learn it with the same one, and it stays so."""
+    group = group_of_two()
+    carried_out(group, w.Arrive(0, 1, 1, ended=3))
+    replies = carried_out(group, w.Arrive(1, 1, 1))
+    assert [reply.commit.ended for reply in replies if isinstance(reply, w.Release)] == [
+        ((0, 3),),
+        ((0, 3),),
+    ]
+    carried_out(group, w.Arrive(0, 1, 2))
+    carried_out(group, w.Arrive(1, 1, 2, ended=3))
+    assert group.last_commit == w.StepCommitted(2, ((0, 1), (1, 1)), ((0, 3), (1, 3)))
+    (welcome,) = [
+        reply
+        for reply in carried_out(group, w.JoinRequest(1, 2))
+        if isinstance(reply, w.JoinAccepted)
+    ]
+    assert welcome.commit == group.last_commit, "who is started again is told"
+
+
+def test_what_a_trainer_said_before_it_died_in_a_step_is_void() -> None:
+    """Its next incarnation does the step anew, and says it again when it is so."""
+    group = group_of_two()
+    carried_out(group, w.Arrive(0, 1, 1, ended=3))
+    carried_out(group, w.JoinRequest(0, 2))
+    carried_out(group, w.Arrive(0, 2, 1))
+    carried_out(group, w.Arrive(1, 1, 1))
+    assert group.last_commit == w.StepCommitted(1, ((0, 2), (1, 1)))
+
+
+def test_who_is_expelled_stays_through_with_its_data_or_not() -> None:
+    """The others go on, and wait for it at the end of a pass as if it were there."""
+    group = group_of_two()
+    carried_out(group, w.Arrive(0, 1, 1, ended=1))
+    carried_out(group, w.Arrive(1, 1, 1))
+    group.apply(w.MemberExpelled(0, 1, "silent"))
+    restored = GroupState.from_json(group.rules, json.loads(json.dumps(group.to_json())))
+    for one in (group, restored):
+        carried_out(one, w.Arrive(1, 1, 2, ended=2))
+        assert one.last_commit == w.StepCommitted(2, ((1, 1),), ((0, 1), (1, 2)))
 
 
 def test_only_the_last_commits_are_kept() -> None:

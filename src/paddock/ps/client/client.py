@@ -386,12 +386,23 @@ class Client:
 
     # ------------------------------------------------------------------------- batches and order
 
-    def step(self) -> None:
-        """The end of a batch: what the strategy asks for happens here."""
+    def step(self, *, ended: int = 0) -> None:
+        """The end of a batch: what the strategy asks for happens here.
+
+        Args:
+            ended: In sync: how many passes over its data this trainer is through with; each time
+                more, and kept after a restart. All trainers see it in `ended` after this step.
+        """
         if self.before_step is not None:
             self.before_step()
+        self.group.ended = ended
         self.strategy.step(self.group)
         self.group.batch += 1
+
+    @property
+    def ended(self) -> int:
+        """The number of passes that every trainer had said to step() by the newest step of sync."""
+        return min(self.group.all_ended.get(number, 0) for number in range(self.place.trainers))
 
     def flush(self) -> None:
         """Wait until everything pushed is acknowledged."""

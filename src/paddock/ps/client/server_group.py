@@ -180,7 +180,8 @@ class ServerGroup:
     """The servers of one client. session_nonce: hex digits, of this client and no other.
 
     tables: those declared, by name. batch: of the trainer, from 0. step: the batch as the servers
-    count it, in sync and staleness.
+    count it, in sync and staleness. ended: passes that this trainer is through with, to be said
+    with the next step of sync. all_ended: those that each trainer had said by the last one.
     """
 
     def __init__(self, peers: list[ServerConnection], session_nonce: str) -> None:
@@ -189,6 +190,8 @@ class ServerGroup:
         self.tables: dict[str, RemoteTable] = {}
         self.batch = 0
         self.step = 0
+        self.ended = 0
+        self.all_ended: dict[int, int] = {}
         self.progress = OffsetProgress(len(peers))
         self._flight: PullBatch | None = None  # what was asked ahead
 

@@ -71,6 +71,7 @@ class Strategy:
                 return False
         if "commit" in answer:
             order_all(group.peers[1:], Op.COMMIT, answer["commit"])
+            group.all_ended = dict(answer["commit"]["ended"])
         group.step = done + 1
         return True
 
@@ -205,7 +206,9 @@ class Sync(Clocked):
             )
         group.finish_pulls()  # Of this step: no commit may fall between the rows.
         coordinator, *others = group.peers
-        answer = coordinator.ask(Op.ARRIVE, {}, step=group.step, again=True)
+        said = {"ended": group.ended} if group.ended else {}
+        answer = coordinator.ask(Op.ARRIVE, said, step=group.step, again=True)
+        group.ended, group.all_ended = 0, dict(answer["ended"])
         order_all(others, Op.COMMIT, {"step": answer["step"], "members": answer["members"]})
         group.step += 1
         self.unfinished = 0

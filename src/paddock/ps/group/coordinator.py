@@ -41,7 +41,7 @@ from paddock.ps.group.messages import (
 from paddock.ps.group.state import GroupState, carry_out
 from paddock.ps.group.waits import STUCK
 from paddock.ps.server.engine import Engine
-from paddock.ps.server.records import INCARNATIONS_MAX
+from paddock.ps.server.records import INCARNATIONS_MAX, STEP_MAX
 from paddock.ps.strategies import CLOCKED
 from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
@@ -247,10 +247,18 @@ class GroupCoordinator:
                 if self.group is not None:
                     self._handle(LeaveRequest(*who))
                 return {}
-            event = _reach(header, data) if data else Arrive(*who, header.step)
+            event = _reach(header, data) if data.keys() - {"ended"} else _arrive(header, data)
             reply = self._ask(event, is_gone)
         assert isinstance(reply, Release)
         return asdict(reply.commit or StepCommitted(reply.step, ()))
+
+
+def _arrive(header: Header, data: dict[str, Any]) -> Arrive:
+    """The trainer has sent all of a step. Raises RequestError."""
+    ended = data.get("ended", 0)
+    if type(ended) is not int or not 0 <= ended < STEP_MAX:
+        raise RequestError("usage", f"trainer {header.trainer} is through with {ended!r} passes")
+    return Arrive(header.trainer, header.incarnation, header.step, ended)
 
 
 def _reach(header: Header, data: dict[str, Any]) -> Reach:

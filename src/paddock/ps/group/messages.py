@@ -90,9 +90,13 @@ class LeaveRequest(Incarnation):
 
 @dataclass(frozen=True, slots=True)
 class Arrive(Incarnation):
-    """Every push of `step` has been acknowledged by every server."""
+    """Every push of `step` has been acknowledged by every server.
+
+    ended: how many passes over its data the trainer is through with; 0: as before.
+    """
 
     step: int
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +166,14 @@ class MemberExpelled(Incarnation):
 
 @dataclass(frozen=True, slots=True)
 class StepCommitted:
-    """The step is what these members contributed. members: in the order of their numbers."""
+    """The step is what these members contributed. members: in the order of their numbers.
+
+    ended: (trainer, passes that it is through with) of all that have said so, by number.
+    """
 
     step: int
     members: tuple[GroupMember, ...]
+    ended: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,17 +204,17 @@ _OPS = {kind: Op(op) for op, kind in RECORDS.items()}
 
 
 def record_to_json(record: Record) -> tuple[Op, dict[str, Any]]:
-    """The op of the record's frame, and its body.
+    """The op of the record's frame, and its body; `ended` is in it when a trainer has said so.
 
     >>> record_to_json(StepCommitted(3, ((0, 17), (1, 18))))
     (<Op.COMMIT: 37>, {'step': 3, 'members': ((0, 17), (1, 18))})
     """
-    return _OPS[type(record)], asdict(record)
+    return _OPS[type(record)], {n: v for n, v in asdict(record).items() if n != "ended" or v}
 
 
 def record_from_json(op: int, data: dict[str, Any]) -> Record:
     """The record in a frame's body. Raises ValueError when the body is not one."""
-    record: Record = value_from(RECORDS[op], data)
+    record: Record = value_from(RECORDS[op], {"ended": (), **data})
     return record
 
 

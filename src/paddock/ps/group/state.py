@@ -103,7 +103,7 @@ class GroupState(GroupWaits):
     >>> list(carry_out(group.handle(JoinRequest(0, 7), 0.0), group.apply))
     [JoinAccepted(trainer=0, incarnation=7, step=0, commit=None)]
     >>> group.handle(Arrive(0, 7, 1), 0.0)
-    [StepCommitted(step=1, members=((0, 7),))]
+    [StepCommitted(step=1, members=((0, 7),), ended=())]
     """
 
     # ----------------------------------------------------------------------------- what is known
@@ -235,6 +235,8 @@ class GroupState(GroupWaits):
             return [no]
         self._clocks[trainer] = max(step, self._clocks.get(trainer, 0))
         self._waiting[trainer] = step
+        if event.ended:
+            self._ended[trainer] = event.ended
         self.barriers.waiting.pop(trainer, None)
         return self._settle()
 
@@ -333,6 +335,7 @@ class GroupState(GroupWaits):
             return []
         self.step = record.step
         self._history = [*self._history[1 - HISTORY :], record]
+        self._ended.clear()
         for trainer in [t for t, m in self._members.items() if m.leaving is not None]:
             self._remove(trainer, "has left")
         outputs: list[Output] = []
@@ -353,7 +356,7 @@ class GroupState(GroupWaits):
 
     def _forget(self, trainer: int) -> None:
         self.barriers.waiting.pop(trainer, None)
-        for facts in (self._clocks, self._waiting, self._seen, self._silent):
+        for facts in (self._clocks, self._waiting, self._seen, self._silent, self._ended):
             facts.pop(trainer, None)
 
     # ----------------------------------------------------------------------------- going forward
@@ -364,12 +367,19 @@ class GroupState(GroupWaits):
         if opened is not None:
             return [opened]
         if self._is_sync and self._is_complete():
-            return [StepCommitted(self.step + 1, self.members)]
+            return [StepCommitted(self.step + 1, self.members, self._all_ended())]
         if self._is_sync:
             found = self._admit(only_members=self.is_started)
         else:
             found = self._admit() + self._releases()
         return found or self._let_late_pass()
+
+    def _all_ended(self) -> tuple[tuple[int, int], ...]:
+        """The passes that each trainer is through with, also one that is no member now."""
+        ended = dict(self.last_commit.ended) if self.last_commit is not None else {}
+        for trainer, passes in self._ended.items():
+            ended[trainer] = max(passes, ended.get(trainer, 0))
+        return tuple(sorted(ended.items()))
 
     def _let_late_pass(self) -> list[Output]:
         if self._is_clocked and not self._is_stuck:

@@ -73,6 +73,7 @@ class GroupWaits(DurableGroupState):
         self._clocks: dict[int, int] = {}  # the newest step arrived at
         self._leads: dict[int, int] = {}  # steps it lacked at a barrier, and need not catch up
         self._waiting: dict[int, int] = {}  # Arrive not answered
+        self._ended: dict[int, int] = {}  # passes, of who has arrived and said so
         self._asking: dict[int, int] = {}  # Join not answered: its incarnation
         self._seen: dict[int, float] = {}
         self._silent: dict[int, str] = {}  # policy "fail": why the job has failed

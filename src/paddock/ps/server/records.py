@@ -61,7 +61,8 @@ class GroupRecord(LogRecord):
 class CommitRecord(GroupRecord):
     """COMMIT: a step of sync is done by these members; a trainer relays it from server 0.
 
-    JSON {"step": n, "members": [[trainer, incarnation], ...]}.
+    JSON {"step": n, "members": [[trainer, incarnation], ...]}, on server 0 perhaps with "ended":
+    [[trainer, passes], ...], of which trainers hear (group/messages.py).
     """
 
     from_clients = True
@@ -76,10 +77,12 @@ class CommitRecord(GroupRecord):
     def check(self, store: Store) -> None:
         """Raises RequestError when it is not of the next step, or of one that is done."""
         step, members = self.data.get("step"), self.data.get("members")
-        is_right = type(step) is int and 0 < step < STEP_MAX and isinstance(members, list)
-        for member in members if isinstance(members, list) else ():
-            is_right &= isinstance(member, list) and [type(part) for part in member] == [int, int]
-        if not is_right or self.data.keys() != {"step", "members"}:
+        is_right = type(step) is int and 0 < step < STEP_MAX
+        for pairs in (members, self.data.get("ended", [])):
+            is_right &= isinstance(pairs, list)
+            for pair in pairs if isinstance(pairs, list) else ():
+                is_right &= isinstance(pair, list) and [type(part) for part in pair] == [int, int]
+        if not is_right or self.data.keys() | {"ended"} != {"step", "members", "ended"}:
             raise RequestError("usage", f"commit of step {step!r} by {members!r}")
         newest = self.commit[0]
         if newest > store.committed + 1:
