@@ -242,7 +242,10 @@ class ServerCheckpoints(DiskCheckpoints):
             for name, spec in self.group.client.tables.items():
                 if isinstance(spec, ps.SparseSpec) and gives_up(spec.accessor):
                     self.group.client.shrink(name)
-        mode = "full" if is_base or not can_build_on(directory) else "delta"
+        can_build = latest_name(Path(directory)) is not None and (
+            len(list(open_checkpoint(directory).bases())) + 2 < CHAIN_MAX
+        )
+        mode = "full" if is_base or not can_build else "delta"
         name = self.group.save(directory, keep, mode)
         told = {"pass": self.online.name(number), "checkpoint": name, "mode": mode}
         with open(os.path.join(directory, LOG), "a", encoding="utf-8") as file:
@@ -272,10 +275,3 @@ def gives_up(accessor: ps.AccessorSpec) -> bool:
     (False, True)
     """
     return bool(accessor.ttl_seconds or accessor.delete_score or accessor.decay != 1.0)
-
-
-def can_build_on(directory: str) -> bool:
-    """True if a delta may follow: there is a checkpoint, and its chain is not too long."""
-    if latest_name(Path(directory)) is None:
-        return False
-    return len(list(open_checkpoint(directory).bases())) + 2 < CHAIN_MAX

@@ -26,6 +26,7 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.spec import TableSpec
 from paddock.rec.bundled.local_tables import Floats
 from paddock.rec.bundled.local_tables import LocalTables as Tables
+from paddock.rec.learner import WorkerRank
 from paddock.rec.worker_group import WorkerGroup, WorkerOffset
 
 
@@ -122,6 +123,7 @@ class DataParallelWorkers(WorkerGroup):
     def __init__(self, tables: DataParallelTables) -> None:
         self.tables, self.group = tables, tables.group
         self.worker, self.workers = self.group.rank, self.group.size
+        self.rank = WorkerRank(self.worker, self.workers)
         self._step, self._positions = -1, dict[str, WorkerOffset]()
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:

@@ -131,18 +131,15 @@ def _submit(recipe: Recipe, request: RecArgs, config: str, threads: int) -> list
     if cluster.log_level is not None:
         found += ["--env", f"GLOG_v={cluster.log_level}"]
     found += ["--env", f"OMP_NUM_THREADS={threads}"]
-    if cluster.max_restart and cluster.servers and not have_own_pods(cluster):
+    form = options.get("form")
+    if form is None and (pairs_ := str(options.get("site", "")).split(",")[1:]):
+        form = dict(pair.partition("=")[::2] for pair in pairs_).get("form")
+    # An attempt makes servers and workers anew that have pods of their own.
+    has_own_pods = cluster.backend == "kubernetes" and form != "job"
+    if cluster.max_restart and cluster.servers and not has_own_pods:
         found += [word for name, value in STATE.items() for word in ("--env", f"{name}={value}")]
     found += _counts(cluster)
     return [*found, "-m", WORKER, *worker_words(request, model)]
-
-
-def have_own_pods(cluster: Cluster) -> bool:
-    """True if servers and workers have pods of their own, which an attempt makes anew."""
-    form = cluster.options.get("form")
-    if form is None and (pairs := str(cluster.options.get("site", "")).split(",")[1:]):
-        form = dict(pair.partition("=")[::2] for pair in pairs).get("form")
-    return cluster.backend == "kubernetes" and form != "job"
 
 
 def _site(cluster: Cluster) -> str:

@@ -2,21 +2,22 @@
 
 The loop (`loop.py`) knows batches, epochs, lines and saving; a Learner knows one model: its data,
 forward, backward, update (here or on the servers), and its state. There are three: the bundled
-models' (torch and Paddle), PaddleRec 2.x's DygraphModel, and the old Model hooks; load_model()
-chooses one by the kind of the model's folder.
+models' (torch and Paddle), PaddleRec 2.x's DygraphModel, and the old Model hooks, by the kind of
+the model's folder.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from paddock.rec.metrics import MergeableMetric
-from paddock.rec.settings import ModelKind, Reading, TrainingRun
+from paddock.rec.settings import ModelKind, Reading
 
-# Modules with a function load_model(run, client, place), as here.
+# Modules with a function load_model(run, client, place): the model of a run's folder, made and with
+# its first values. client: a ps.Client; the DataParallelTables of several workers; None for one
+# worker alone. UsageError: the folder's code, framework or hyper-parameters do not fit.
 LOADERS = {
     ModelKind.BUNDLED: "paddock.rec.bundled.learner",
     ModelKind.DYGRAPH: "paddock.rec.dygraph.learner",
@@ -124,13 +125,3 @@ class Learner(Protocol):
 
     def export(self, directory: str) -> None:
         """Write what a program without paddock loads: parameters, embeddings included."""
-
-
-def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> Learner:
-    """The model of a run's folder, made and with its first values.
-
-    client: a ps.Client; the DataParallelTables of several workers; None for one worker alone.
-    Raises UsageError for a folder whose code, framework or hyper-parameters do not fit.
-    """
-    learner: Learner = importlib.import_module(LOADERS[run.contract]).load_model(run, client, place)
-    return learner

@@ -86,13 +86,6 @@ def _ratio(above: float, below: float) -> float:
     return float(above / below) if below else float("nan")
 
 
-def _area(state: Counts) -> float:
-    """The area under the ROC curve; examples of one bucket are ties, which count half."""
-    others, clicks = state.reshape(2, -1)
-    below = np.cumsum(others) - others
-    return _ratio(float((clicks * (below + others / 2)).sum()), others.sum() * clicks.sum())
-
-
 def auc(buckets: int = BUCKETS) -> CountMetric:
     """The share of (click, no click) pairs in order, from a histogram of scores for each label.
 
@@ -105,25 +98,19 @@ def auc(buckets: int = BUCKETS) -> CountMetric:
         both = bucket + np.where(labels > 0.5, buckets, 0)
         return np.asarray(np.bincount(both, minlength=2 * buckets), np.float64)
 
-    return CountMetric(2 * buckets, count, _area)
+    def area(state: Counts) -> float:
+        """Examples of one bucket are ties, which count half."""
+        others, clicks = state.reshape(2, -1)
+        below = np.cumsum(others) - others
+        return _ratio(float((clicks * (below + others / 2)).sum()), others.sum() * clicks.sum())
+
+    return CountMetric(2 * buckets, count, area)
 
 
 def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> Callable[[], CountMetric]:
     return lambda: CountMetric(
         2, lambda scores, labels: (of(scores, labels).sum(), len(labels)), lambda s: _ratio(*s)
     )
-
-
-def _rmse() -> CountMetric:
-    def count(scores: Numbers, labels: Numbers) -> tuple[float, int]:
-        return ((scores - labels) ** 2).sum(), len(labels)
-
-    return CountMetric(2, count, lambda state: float(np.sqrt(_ratio(*state))))
-
-
-def _copc() -> CountMetric:
-    """Clicks over predicted clicks: 1 where predictions are calibrated."""
-    return CountMetric(2, lambda scores, labels: (labels.sum(), scores.sum()), lambda s: _ratio(*s))
 
 
 def _log_loss(scores: Numbers, labels: Numbers) -> Numbers:
@@ -147,8 +134,11 @@ def _is_among_five(scores: Numbers, labels: Numbers) -> Numbers:
 METRICS: dict[str, Callable[[], MergeableMetric]] = {
     "auc": auc,
     "mae": _mean(lambda scores, labels: np.abs(scores - labels)),
-    "rmse": _rmse,
-    "copc": _copc,
+    "rmse": lambda: CountMetric(
+        2, lambda s, c: (((s - c) ** 2).sum(), len(c)), lambda state: float(np.sqrt(_ratio(*state)))
+    ),
+    # Clicks over predicted clicks: 1 where predictions are calibrated.
+    "copc": lambda: CountMetric(2, lambda s, c: (c.sum(), s.sum()), lambda state: _ratio(*state)),
     "actual_ctr": _mean(lambda scores, labels: labels),
     "predicted_ctr": _mean(lambda scores, labels: scores),
     "log_loss": _mean(_log_loss),
@@ -203,7 +193,11 @@ class PaddleMetric:
         try:
             for name, own in kept.items():
                 size = np.size(own)
-                setattr(metric, name, _shaped(state[at : at + size], own))
+                part = state[at : at + size]
+                if isinstance(own, np.ndarray):
+                    setattr(metric, name, part.reshape(own.shape))
+                else:
+                    setattr(metric, name, part.tolist() if isinstance(own, list) else part.item())
                 at += size
             return number(metric.accumulate())
         finally:
@@ -213,14 +207,6 @@ class PaddleMetric:
     def clear(self) -> None:
         """Forget all examples."""
         self._find().reset()
-
-
-def _shaped(values: NDArray[np.float64], like: Any) -> Any:
-    if isinstance(like, np.ndarray):
-        return values.reshape(like.shape)
-    if isinstance(like, list):
-        return values.tolist()
-    return values.item()
 
 
 def number(value: Any) -> float:

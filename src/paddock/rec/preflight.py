@@ -40,7 +40,14 @@ def preflight(recipe: Recipe) -> list[str]:
         for reading in (run.reading, run.test):
             if reading is not None and not (is_online and reading is run.reading):
                 try:
-                    _check_data(run, reading, workers)
+                    is_dygraph = run.contract is ModelKind.DYGRAPH
+                    # Some data sets want directories: of images, one for each class.
+                    if not (is_dygraph and all(map(_has_entries, reading.paths))):
+                        files = find_files(reading.paths)
+                        # Others than bundled models may read every workers-th batch.
+                        is_bundled = run.contract is ModelKind.BUNDLED
+                        if reading.assignment != "dynamic" and is_bundled:
+                            assign(files, workers)
                 except UsageError as error:
                     found += error.problems
         judged = run.evaluate_from if run.task is Task.EVALUATE else None
@@ -122,16 +129,8 @@ def not_dynamic(run: TrainingRun, *, has_servers: bool) -> Problem | None:
     return None
 
 
-def _check_data(run: TrainingRun, reading: Reading, workers: int) -> None:
-    if run.contract is ModelKind.DYGRAPH and all(
-        os.path.isdir(path) and any(not name.startswith(".") for name in os.listdir(path))
-        for path in reading.paths
-    ):
-        return  # Some data sets want directories: of images, one for each class.
-    files = find_files(reading.paths)
-    # Others than bundled models may read every workers-th batch.
-    if reading.assignment != "dynamic" and run.contract is ModelKind.BUNDLED:
-        assign(files, workers)
+def _has_entries(path: str) -> bool:
+    return os.path.isdir(path) and any(not name.startswith(".") for name in os.listdir(path))
 
 
 def missing_data(runs: Sequence[TrainingRun], key_of: Callable[[str], str]) -> Iterator[Problem]:

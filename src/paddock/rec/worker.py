@@ -7,6 +7,7 @@ Errors end here: a line, a hint, the exit code.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -25,12 +27,11 @@ from paddock.rec.checkpoints import DiskCheckpoints, ServerCheckpoints, with_epo
 from paddock.rec.config.resolve import resolve
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
 from paddock.rec.learner import (
+    LOADERS,
     ChunkedSource,
     Learner,
     ReshardableSource,
     Source,
-    WorkerRank,
-    load_model,
 )
 from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
@@ -108,7 +109,8 @@ def of_one_strategy(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
 
 def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
     """Carries out a run, alone or as a worker of several. number: of the recipe's, from 0."""
-    run = with_epochs(run)
+    if run.contract is ModelKind.DYGRAPH:
+        run = with_epochs(run)
     report = TrainingReport(sys.stdout, run.print_interval, time.monotonic)
     online = online_of(run.config, run.name) if run.task is Task.TRAIN else None
     say: Callable[[str], None] = report.line
@@ -116,7 +118,8 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
         # Passes are numbered epochs; who comes again goes on at the next one.
         run = replace(run, epochs=online.numbers[-1] + 1, resume=True)
         report.name = lambda number: f"pass {online.name(number)}"
-        say = _nothing
+        # No line about resuming: it always does, or has nothing to resume.
+        say = lambda line: None  # noqa: E731
     with join_group(run, number) as group, report.meter:
         if no := not_dynamic(run, has_servers=group.client is not None):
             raise UsageError.of([no])
@@ -125,7 +128,8 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
         attempt = max(int(os.environ.get(name) or 0) for name in ATTEMPTS)
         start = RunStart(run, group, number, say=say, attempt=attempt)
         group.prepare(start.load)
-        learner = load_model(run, group.tables, group.rank)
+        kind = importlib.import_module(LOADERS[run.contract])
+        learner: Learner = kind.load_model(run, group.tables, group.rank)
         if run.task is Task.EVALUATE:
             numbers = _evaluate(run, learner, group, report)
         else:
@@ -137,10 +141,6 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
                 report.line(f"test, {format_numbers(numbers)}{best(run.test, numbers)}")
         group.finish()
         return numbers
-
-
-def _nothing(line: str) -> None:
-    """An online run prints no line about resuming: it always does, or has nothing to resume."""
 
 
 @contextmanager
@@ -191,7 +191,7 @@ def _train(
         source = PassSource(
             online,
             run.reading,
-            lambda reading: _resharded(learner, reading, group.rank),
+            lambda reading: ReshardedSource(partial(learner.source, reading), group.rank),
             time.monotonic,
             time.sleep,
             report.line,
@@ -254,11 +254,8 @@ def source_of(
     """The training data of this worker. Raises UsageError."""
     source = learner.source(reading)
     if reading.assignment != "dynamic":
-        return (
-            source
-            if isinstance(source, ReshardableSource)
-            else _resharded(learner, reading, group.rank)
-        )
+        is_able = isinstance(source, ReshardableSource)
+        return source if is_able else ReshardedSource(partial(learner.source, reading), group.rank)
     if not isinstance(source, ChunkedSource):
         raise UsageError(
             f"run {run.name!r}: assignment is dynamic, and its reader gives no chunks",
@@ -266,11 +263,6 @@ def source_of(
         )
     assert isinstance(group, PsWorkers), "refused before"
     return LeasedSource(run, source.chunk_set(), group, learner, report.line)
-
-
-def _resharded(learner: Learner, reading: Reading, place: WorkerRank) -> ReshardedSource:
-    """The sources of a model, which can go on after another number of workers."""
-    return ReshardedSource(lambda one: learner.source(reading, one), place)
 
 
 def _evaluate(

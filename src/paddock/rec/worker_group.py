@@ -49,19 +49,14 @@ class WorkerGroup:
     """The workers of a run; by itself a worker alone, without servers, who agrees with nobody.
 
     client: of the job's servers; None without. tables: those that the model trains on, called as a
-    client is; None: its own. servers: how many there are.
+    client is; None: its own.
     """
 
+    rank = WorkerRank()
     worker: int = 0
     workers: int = 1
-    servers: int = 0
     client: ps.Client | None = None
     tables: Any = None
-
-    @property
-    def rank(self) -> WorkerRank:
-        """The number of this worker, and of all."""
-        return WorkerRank(self.worker, self.workers, self.servers)
 
     def is_over(self) -> bool:
         """True if an earlier incarnation of this worker has finished the run."""
@@ -132,7 +127,7 @@ class PsWorkers(WorkerGroup):
         self._noted: WorkerOffset | None = None
         self._noted_at = -1  # the step of sync
         self._open: WorkerOffset | None = None  # in geo, not exchanged yet
-        self.servers = len(client.place.endpoints)
+        self.rank = WorkerRank(self.worker, self.workers, len(client.place.endpoints))
 
     # ----------------------------------------------------------------------------------- start
 
@@ -166,7 +161,8 @@ class PsWorkers(WorkerGroup):
             is_mine = held is not None and held["run"] == self.run
             return self._at_least_prepared(held if is_mine else None)
         chosen = choose()
-        if not _is_of(held, chosen, self.run):
+        both = {**(held or {}), **(chosen or {}), "run": self.run}
+        if (held is None) != (chosen is None) or (held is not None and both != held):
             # What the servers have of this worker is of another job or run, or of no share dealt
             # to it: from here on it is.
             chosen = chosen or beginning(0, 0)
@@ -261,9 +257,3 @@ class PsWorkers(WorkerGroup):
     def save(self, directory: str, keep: int, mode: str = "full") -> str:
         """Client.save() without an exchange of geo: an offset was committed behind all."""
         return self.client.save(directory, mode=mode, keep=keep, exchanges=False)
-
-
-def _is_of(held: WorkerOffset | None, chosen: WorkerOffset | None, run: int) -> bool:
-    if held is None or chosen is None:
-        return held is chosen
-    return {**held, **chosen, "run": run} == held

@@ -174,7 +174,7 @@ def test_what_reading_ahead_raises_is_raised_in_its_turn() -> None:
         yield 1
         raise PaddockError("gone")
 
-    ahead = ReadAhead(values(), 4)
+    ahead = iter(ReadAhead(values(), 4))
     assert next(ahead) == 1
     with pytest.raises(PaddockError, match="gone"):
         next(ahead)

@@ -172,7 +172,7 @@ class BundledLearner:
 
 
 def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledLearner:
-    """See paddock.rec.learner.load_model."""
+    """See paddock.rec.learner.LOADERS."""
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)

@@ -20,7 +20,7 @@ import paddle
 from numpy.typing import NDArray
 from paddle import nn
 
-from paddock.data.batch import Bag, Batch
+from paddock.data.batch import Batch
 from paddock.errors import UsageError
 from paddock.ps import Client
 from paddock.rec.compat.model_base import ModelBase, packages
@@ -84,8 +84,12 @@ class HookedModel:
         reading = self.run.reading or self.run.test
         made = self._made = self._load(reading)
         is_infer = self.run.task is Task.EVALUATE
-        zeros = _zeros(reading) if reading is not None else None
-        if zeros is not None:
+        if reading is not None and (reading.sparse_slots or reading.dense_slots):
+            zeros: dict[str, Any] = {
+                name: np.zeros((EXAMPLES, 1), np.int64) for name in reading.sparse_slots
+            }
+            for name, width in reading.dense_slots.items():
+                zeros[name] = np.zeros((EXAMPLES, width), np.float32)
             self._try_out(made, zeros, is_infer)
         net = AttributeLayer(made)
         if not net.parameters():
@@ -174,17 +178,12 @@ class HookedModel:
             elif isinstance(value, tuple):
                 if name in self.own:
                     score, label = (np.asarray(one.numpy()) for one in value)
-                    self.own[name].update(_scores(score), label.reshape(-1))
+                    if score.ndim == 2 and score.shape[1] <= 2:  # of two classes the second's
+                        score = score[:, -1]
+                    self.own[name].update(score, label.reshape(-1))
             else:
                 printed[name] = value
         return printed
-
-
-def _scores(score: Any) -> Any:
-    """Scores as metrics take them: of two classes the second's; (n,) of one column."""
-    if score.ndim == 2 and score.shape[1] <= 2:
-        return score[:, -1]
-    return score
 
 
 def _metric_of(name: str, where: str) -> MergeableMetric:
@@ -195,15 +194,6 @@ def _metric_of(name: str, where: str) -> MergeableMetric:
             hint=f"one of {', '.join(METRICS)}; or a tensor; or an object of paddle.metric",
         )
     return made()
-
-
-def _zeros(reading: Reading) -> dict[str, Any] | None:
-    """A batch of zeros; None where the slots are not declared."""
-    if not reading.sparse_slots and not reading.dense_slots:
-        return None
-    sparse = {name: np.zeros((EXAMPLES, 1), np.int64) for name in reading.sparse_slots}
-    dense = {n: np.zeros((EXAMPLES, w), np.float32) for n, w in reading.dense_slots.items()}
-    return {**sparse, **dense}
 
 
 @contextmanager
@@ -238,7 +228,7 @@ def _no_new_parameters(directory: str) -> Iterator[None]:
 def load_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
 ) -> HooksLearner:
-    """See paddock.rec.learner.load_model."""
+    """See paddock.rec.learner.LOADERS."""
     return HooksLearner(run, HookedModel(run), place, client)
 
 
@@ -299,14 +289,12 @@ def arrays_of(batch: Batch, reading: Reading) -> dict[str, NDArray[Any]]:
         kind = np.float32 if label in reading.dense_slots else np.int64
         found[label] = batch.label.astype(kind).reshape(-1, 1)
     for name, ids in batch.ids.items():
-        wide = _padded(ids, reading.padding) if isinstance(ids, Bag) else ids
+        if isinstance(ids, np.ndarray):
+            wide = ids
+        else:
+            width = max(1, int(ids.lengths.max(initial=0)))
+            wide = np.full((batch.size, width), reading.padding, np.int64)
+            wide[np.arange(width) < ids.lengths[:, None]] = ids.values
         found[name] = wide.reshape(batch.size, -1)
     found.update(batch.dense)
     return found
-
-
-def _padded(bag: Bag, padding: int) -> NDArray[np.int64]:
-    width = max(1, int(bag.lengths.max(initial=0)))
-    wide = np.full((len(bag.lengths), width), padding, np.int64)
-    wide[np.arange(width) < bag.lengths[:, None]] = bag.values
-    return wide

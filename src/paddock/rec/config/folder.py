@@ -109,8 +109,14 @@ def _check_sources(
             problems.append(Problem(f"{shown}:{line}: {name} cannot run", instead))
         if len(found) > MAX_LINES:
             more = f"{shown}: and {len(found) - MAX_LINES} more lines like these"
-            problems.append(Problem(more, _bundled_hint(directory, world)))
-        wanted, names = WANTED[kind], _classes(tree)
+            hint = "write the model in dygraph form with paddle.nn"
+            for name in world.bundled_names():
+                if directory.endswith(os.sep + os.path.join(*name.split(".")[2:])):
+                    hint = f"the bundled model is in dygraph form: workspace: {name}"
+            problems.append(Problem(more, hint))
+        top = list(ast.iter_child_nodes(tree))
+        wanted, names = WANTED[kind], [n.name for n in top if isinstance(n, ast.ClassDef)]
+        names += [name for node in top for _, name in _bindings(node)]
         if file == path and wanted not in names:
             what = f"{shown} has no class {wanted}"
             problems.append(Problem(what, nearest(wanted, names, "write it")))
@@ -120,13 +126,6 @@ def _check_sources(
                 is_new = candidate and os.path.isfile(inner) and inner not in files
                 if is_new and len(files) < MAX_FILES:
                     files.append(inner)
-
-
-def _bundled_hint(directory: str, world: ResolveContext) -> str:
-    for name in world.bundled_names():
-        if directory.endswith(os.sep + os.path.join(*name.split(".")[2:])):
-            return f"the bundled model is in dygraph form: workspace: {name}"
-    return "write the model in dygraph form with paddle.nn"
 
 
 def _refused(tree: ast.AST, contract: ModelKind) -> Iterator[tuple[int, str, str]]:
@@ -187,12 +186,6 @@ def _dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
-
-
-def _classes(tree: ast.AST) -> list[str]:
-    """Classes, and names that are imported, of a module."""
-    own = [n.name for n in ast.iter_child_nodes(tree) if isinstance(n, ast.ClassDef)]
-    return own + [name for node in ast.iter_child_nodes(tree) for _, name in _bindings(node)]
 
 
 def _tree(path: str, world: ResolveContext, problems: list[Problem]) -> ast.Module | None:

@@ -45,7 +45,7 @@ class UserModel(Protocol):
 def load_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
 ) -> FolderLearner:
-    """See paddock.rec.learner.load_model."""
+    """See paddock.rec.learner.LOADERS."""
     return FolderLearner(run, DygraphFolder(run.model_directory, run.config), place, client)
 
 

@@ -61,7 +61,12 @@ def as_in_paddle_2() -> Iterator[None]:
     names = [f"__{one}__" for one in OPERATORS if hasattr(tensor, f"__{one}__")]
     changes: list[tuple[Any, str, Any]]
     changes = [(tensor, name, _promoting(getattr(tensor, name))) for name in names]
-    changes += [(tensor, n, _of_one(getattr(tensor, n))) for n in ("__float__", "__int__")]
+    for name in ("__float__", "__int__"):
+        own = getattr(tensor, name)
+        scalar = lambda one, own=own: own(  # noqa: E731
+            one.reshape([]) if one.ndim and one.size == 1 else one
+        )
+        changes.append((tensor, name, scalar))
     changes.append((normal, "__init__", _cut_at_two(normal.__init__)))
     changes.append((paddle, "concat", _of_scalars(paddle.concat)))
     _give_back_what_is_gone()
@@ -133,10 +138,6 @@ def _promoting(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return operator
 
 
-def _of_one(own: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda one: own(one.reshape([]) if one.ndim and one.size == 1 else one)
-
-
 def _is_float(one: Any) -> bool:
     return bool(one.is_floating_point() or one.is_complex())
 
@@ -167,7 +168,13 @@ def as_served(taken: Set[int], saw_sparse: Callable[[], None]) -> Iterator[None]
     saw_sparse: called where functional.embedding is asked for sparse gradients. Raises UsageError
     where the model uses what is on the servers.
     """
-    embedding = _dense_gradients(functional.embedding, saw_sparse)
+    own = functional.embedding
+
+    def embedding(*args: Any, **options: Any) -> Any:
+        if options.pop("sparse", False):  # such weights are part of a dense table
+            saw_sparse()
+        return own(*args, **options)
+
     named = _refusing(nn.Layer.named_parameters, taken)
     changes = (functional, "embedding", embedding), (nn.Layer, "named_parameters", named)
     try:
@@ -179,17 +186,6 @@ def as_served(taken: Set[int], saw_sparse: Callable[[], None]) -> Iterator[None]
                 f"the model uses the weight of a sparse embedding: {error}", hint=DENSE
             ) from error
         raise
-
-
-def _dense_gradients(own: Callable[..., Any], saw_sparse: Callable[[], None]) -> Callable[..., Any]:
-    """functional.embedding whose gradient is dense: such weights are part of a dense table."""
-
-    def embedding(*args: Any, **options: Any) -> Any:
-        if options.pop("sparse", False):
-            saw_sparse()
-        return own(*args, **options)
-
-    return embedding
 
 
 def _refusing(own: Callable[..., Any], taken: Set[int]) -> Callable[..., Any]:

@@ -104,7 +104,8 @@ def calls_hash(source: str) -> bool:
 def reader_packages(path: str, config: Mapping[str, object]) -> Iterator[None]:
     """The old packages that a reader's file imports are there; afterwards they are not."""
     wanted = imports(ast.parse(read_source(path)))
-    if any(not _stands_in(name) for name in wanted if name.split(".")[0] == "paddle"):
+    paddles = [name for name in wanted if name.split(".")[0] == "paddle"]
+    if any(n == "paddle" or not any(_is_part(n, m) for m in GENERATORS) for n in paddles):
         # It needs Paddle itself; only what Paddle has no more, or does otherwise, is stood in for.
         importlib.import_module("paddle.distributed.fleet")
     names = ("MultiSlotDataGenerator", "MultiSlotStringDataGenerator")
@@ -151,11 +152,6 @@ def standing_in(modules: Mapping[str, Mapping[str, Any]], directory: str) -> Ite
             sys.modules.pop(name, None)
         for module, title, value in changed:
             setattr(module, title, value)
-
-
-def _stands_in(name: str) -> bool:
-    """True if the stand-ins are all of Paddle that an import of that name needs."""
-    return name != "paddle" and any(_is_part(name, module) for module in GENERATORS)
 
 
 def _is_part(name: str, module: str) -> bool:

@@ -101,25 +101,25 @@ class ReadAhead(Generic[T]):
         self._values = values
         self._limit = limit
         self._made: deque[T] = deque()
-        self._end: BaseException | None = None
+        self._error: BaseException | None = None
+        self._is_ended = False
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._make, name="read-ahead", daemon=True)
         self._thread.start()
 
     def __iter__(self) -> Iterator[T]:
-        return self
-
-    def __next__(self) -> T:
-        with self._changed:
-            # The thread always comes to an end, or makes a value.
-            self._changed.wait_for(lambda: self._made or self._end is not None)
-            if self._made:
+        while True:
+            with self._changed:
+                # The thread always comes to an end, or makes a value.
+                self._changed.wait_for(lambda: self._made or self._is_ended)
+                if not self._made:
+                    break
                 value = self._made.popleft()
                 self._changed.notify()
-                return value
-            assert self._end is not None
-            raise self._end
+            yield value
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         """No more is made."""
@@ -129,7 +129,7 @@ class ReadAhead(Generic[T]):
         self._thread.join()
 
     def _make(self) -> None:
-        end: BaseException = StopIteration()
+        found: BaseException | None = None
         try:
             for value in self._values:
                 with self._changed:
@@ -139,13 +139,13 @@ class ReadAhead(Generic[T]):
                     self._made.append(value)
                     self._changed.notify()
         except BaseException as error:  # noqa: BLE001  # Raised again by who takes the values.
-            end = error
+            found = error
         finally:
             if isinstance(self._values, Generator):
                 with suppress(ValueError):  # It is in use by nobody else.
                     self._values.close()
         with self._changed:
-            self._end = end
+            self._error, self._is_ended = found, True
             self._changed.notify()
 
 
