@@ -344,7 +344,7 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     found = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=NEAR)
     if found:
         return f"did you mean '{next(n for n in names if n.lower() == found[0])}'?"
-    return otherwise or f"choose one of {', '.join(names)}"
+    return otherwise or (f"choose one of {', '.join(names)}" if names else "")
 
 
 def to_seconds(text: str) -> float | None:

@@ -10,12 +10,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from paddock.command_line import nearest
 from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, find_files, is_elsewhere
 from paddock.data.formats.format import Coverage
 from paddock.errors import Problem, UsageError
-from paddock.rec.config.keys import nearest
 from paddock.rec.online import online_of
 from paddock.rec.report import check_events
 from paddock.rec.settings import EngineKind, ModelKind, Reading, Recipe, Task, TrainingRun

@@ -56,11 +56,7 @@ class TrainingReport:
         return self.now() - self.started
 
     def batch(
-        self,
-        epoch: int,
-        number: int,
-        size: int,
-        numbers: Callable[[], Mapping[str, float]],
+        self, epoch: int, number: int, size: int, numbers: Callable[[], Mapping[str, float]]
     ) -> None:
         """A batch was trained. numbers: asked for only where a line is due."""
         self.trained += size

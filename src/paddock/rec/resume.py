@@ -240,10 +240,7 @@ class RunStart:
         return None
 
     def _position(
-        self,
-        where: str,
-        positions: Mapping[str, Mapping[str, Any] | None],
-        source: Source,
+        self, where: str, positions: Mapping[str, Mapping[str, Any] | None], source: Source
     ) -> WorkerOffset | None:
         """This worker's, of the checkpoint's; dealt anew where there were more or fewer."""
         cut = resume_point(positions)

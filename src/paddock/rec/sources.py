@@ -67,7 +67,6 @@ class ReshardedSource:
     place: WorkerRank
 
     def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
-        """See Source."""
         if not isinstance(position, dict) or LEFT not in position:
             yield from self.share(self.place).open(epoch, position)
             return
@@ -113,7 +112,6 @@ class LeasePort(SharedDispatcher):
         """The worker group has noted it."""
 
     def keep(self, *, wanted: bool) -> bool:
-        """See PsWorkers.keep."""
         return self.group.keep(wanted=wanted)
 
     def idle(self, turn: int) -> None:

@@ -26,13 +26,7 @@ from paddock.rec import checkpoints, loop
 from paddock.rec.checkpoints import DiskCheckpoints, ServerCheckpoints, with_epochs
 from paddock.rec.config.resolve import resolve
 from paddock.rec.data_parallel import DataParallelTables, DataParallelWorkers
-from paddock.rec.learner import (
-    LOADERS,
-    ChunkedSource,
-    Learner,
-    ReshardableSource,
-    Source,
-)
+from paddock.rec.learner import LOADERS, ChunkedSource, Learner, ReshardableSource, Source
 from paddock.rec.online import Online, online_of
 from paddock.rec.preflight import not_dynamic
 from paddock.rec.report import Curves, TrainingReport, format_numbers, open_events
@@ -245,11 +239,7 @@ def _train(
 
 
 def source_of(
-    reading: Reading,
-    run: TrainingRun,
-    learner: Learner,
-    group: WorkerGroup,
-    report: TrainingReport,
+    reading: Reading, run: TrainingRun, learner: Learner, group: WorkerGroup, report: TrainingReport
 ) -> Source:
     """The training data of this worker. Raises UsageError."""
     source = learner.source(reading)

@@ -136,11 +136,9 @@ class PsWorkers(WorkerGroup):
         return bool(self._get("over", self.worker))
 
     def finish(self) -> None:
-        """See is_over()."""
         self._set("over", self.worker, True)
 
     def prepare(self, load: Callable[[], int | None]) -> None:
-        """See WorkerGroup."""
         if self._get("begun", self.worker):
             return
         if self.worker == 0 and self._get("prepared", 0) is None:
@@ -151,11 +149,9 @@ class PsWorkers(WorkerGroup):
         self.meet("begin", 0)
 
     def has_resumed(self) -> bool:
-        """See WorkerGroup."""
         return bool(self._get("resumed", 0))
 
     def start(self, choose: Callable[[], WorkerOffset | None]) -> WorkerOffset | None:
-        """See WorkerGroup."""
         held = self._noted = self.client.resume_offset()
         if self._get("begun", self.worker):
             is_mine = held is not None and held["run"] == self.run

@@ -79,7 +79,6 @@ class BundledLearner:
         }
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
-        """See Learner."""
         form, seed = format_of(reading, self.run), self.run.seed
         return make_source(form, reading, place or self.place, seed=seed, warn=print_line)
 
@@ -172,7 +171,6 @@ class BundledLearner:
 
 
 def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledLearner:
-    """See paddock.rec.learner.LOADERS."""
     learner = BundledLearner(run, place, client)
     if learner.unread and place.worker == 0:
         names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)

@@ -228,7 +228,6 @@ def _no_new_parameters(directory: str) -> Iterator[None]:
 def load_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
 ) -> HooksLearner:
-    """See paddock.rec.learner.LOADERS."""
     return HooksLearner(run, HookedModel(run), place, client)
 
 
@@ -243,7 +242,6 @@ class HooksLearner(DygraphLearner):
         self.run, self.metrics = run, {**model.own, **self.metrics}
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> SlotArrays:
-        """See Learner."""
         form, warn = make_format(reading, self.run.config), printer_of(self.place.worker)
         seed, place = self.run.seed, place or self.place
         return SlotArrays(make_source(form, reading, place, seed=seed, warn=warn), reading)
@@ -257,7 +255,6 @@ class SlotArrays:
     reading: Reading
 
     def chunk_set(self) -> ChunkSet:
-        """See ChunkedSource."""
         lot = self.inner.chunk_set()
 
         def make(parts: list[Any]) -> tuple[Any, int]:
@@ -267,7 +264,6 @@ class SlotArrays:
         return replace(lot, make=make)
 
     def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
-        """See Source."""
         for item in self.inner.open(epoch, position):
             yield SourceBatch(arrays_of(item.batch, self.reading), item.size, item.position)
 

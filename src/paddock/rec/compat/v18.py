@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from paddock.command_line import nearest
 from paddock.rec.config.document import Path
 from paddock.rec.config.keys import (
     EVERY,
@@ -20,7 +21,6 @@ from paddock.rec.config.keys import (
     default,
     ignored,
     mapped,
-    nearest,
     refused,
     with_ours,
 )

@@ -10,19 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from paddock.command_line import nearest
 from paddock.errors import Problem
 from paddock.rec.config.args import RecArgs
 from paddock.rec.config.document import OPTION
-from paddock.rec.config.keys import (
-    Draft,
-    Given,
-    Key,
-    KeyReader,
-    Settings,
-    mapped,
-    nearest,
-    refused,
-)
+from paddock.rec.config.keys import Draft, Given, Key, KeyReader, Settings, mapped, refused
 from paddock.rec.settings import Cluster, EngineKind
 
 BACKENDS = {

@@ -8,13 +8,7 @@ from enum import Enum
 from typing import Any
 
 from paddock.rec.config.document import flatten
-from paddock.rec.config.keys import (
-    DEFAULT,
-    EVERY,
-    HIDDEN,
-    is_secret,
-    shown,
-)
+from paddock.rec.config.keys import DEFAULT, EVERY, HIDDEN, is_secret, shown
 from paddock.rec.settings import EngineKind, Recipe, Task, TrainingRun
 
 Row = tuple[str, Any, str]  # setting, value, source

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from paddock.command_line import nearest
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.document import MAX_BYTES
-from paddock.rec.config.keys import nearest
 from paddock.rec.settings import ModelFolder, ModelKind
 
 MAX_FILES = 50

@@ -9,17 +9,12 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Protocol
 
+from paddock.command_line import nearest
 from paddock.errors import Problem
 from paddock.rec.compat import v01, v18
 from paddock.rec.config import v2
 from paddock.rec.config.document import OPTION, Path
-from paddock.rec.config.keys import (
-    OURS,
-    Draft,
-    Key,
-    KeyReader,
-    nearest,
-)
+from paddock.rec.config.keys import OURS, Draft, Key, KeyReader
 
 DATA = "write -o train_data_dir=..., or test_data_dir=..."
 LEAVE = "leave it out"

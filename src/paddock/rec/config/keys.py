@@ -6,13 +6,13 @@ any case ("mapped"), changes nothing ("ignored"), or is refused with what to wri
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from paddock.command_line import nearest
 from paddock.errors import Problem
 from paddock.rec.config.document import Document, Path
 
@@ -121,18 +121,6 @@ class KeyReader:
         """Keys that nothing read, in the file's order."""
         leaves, used = self.document.leaves, self.used
         return [p for p in leaves if used.isdisjoint(p[: n + 1] for n in range(len(p)))]
-
-
-def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint for a word that is not known.
-
-    >>> nearest("epoch", ("epochs", "device"))
-    "did you mean 'epochs'?"
-    """
-    names = list(known)
-    for found in difflib.get_close_matches(word, names, n=1):
-        return f"did you mean '{found}'?"
-    return otherwise if otherwise or not names else f"choose one of {', '.join(names)}"
 
 
 # ------------------------------------------------------------------------------------ the kinds

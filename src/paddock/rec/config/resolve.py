@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from paddock.command_line import nearest
 from paddock.data.chunks import GENERATED
 from paddock.data.files import is_elsewhere
 from paddock.errors import Problem, UsageError
@@ -29,7 +30,7 @@ from paddock.rec.config.folder import (
     read_text,
 )
 from paddock.rec.config.forms import form_of
-from paddock.rec.config.keys import DEFAULT, FORMATS, Draft, Given, KeyReader, Settings, nearest
+from paddock.rec.config.keys import DEFAULT, FORMATS, Draft, Given, KeyReader, Settings
 from paddock.rec.preflight import gone_with_pods, missing_data
 from paddock.rec.settings import (
     EngineKind,

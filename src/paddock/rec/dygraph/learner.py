@@ -45,7 +45,6 @@ class UserModel(Protocol):
 def load_model(
     run: TrainingRun, client: Client | DataParallelTables | None, place: WorkerRank
 ) -> FolderLearner:
-    """See paddock.rec.learner.LOADERS."""
     return FolderLearner(run, DygraphFolder(run.model_directory, run.config), place, client)
 
 
@@ -244,7 +243,6 @@ class FolderLearner(DygraphLearner):
     _folder: DygraphFolder
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> Batches:
-        """See Learner."""
         return Batches(self._folder, reading, place or self.place)
 
 

@@ -58,7 +58,6 @@ class PersistentGradients(ModelParameters):
     """
 
     def hold(self, grads: Floats, used: list[bool]) -> None:
-        """See Learned."""
         before = getattr(self, "_used", used)
         super().hold(grads, [one or was for one, was in zip(used, before, strict=True)])
 
@@ -137,13 +136,7 @@ class ServerTrainer:
             self._scheduled = self._schedule.last_epoch
         self.client.push_dense(STEPS, np.array([1, self._scheduled - before], np.float32))
 
-    def _stays(
-        self,
-        name: str,
-        layers: list[nn.Embedding],
-        folder: str,
-        idle: str,
-    ) -> bool:
+    def _stays(self, name: str, layers: list[nn.Embedding], folder: str, idle: str) -> bool:
         """The sparse embedding is a dense table: its weight is used, or all its rows move."""
         weight, say = layers[0].weight, self._say
         size = int(np.prod(weight.shape))
