@@ -342,20 +342,18 @@ def make_view(
 
 def read_pods(observed: ObservedState, now: float) -> tuple[Outcome, ...]:
     """The outcome of each pod."""
-    job = observed.job.metadata.name
-    return tuple(_read(job, pod, now) for pod in observed.pods)
-
-
-def _read(job: str, pod: Pod, now: float) -> Outcome:
-    place = names.replica_of(job, pod.metadata.name)
-    # It is ours by uid, but of no name we give: nobody wants it.
-    found = outcome_of(pod, place or names.ReplicaId("worker", -1))
-    at = silent_at(pod)
-    if at is None or now < at or found.state != "pending":
-        return found
-    hint = f"is there such a node? (kubectl get node {found.node})"
-    text = f"no kubelet has taken it for {SILENT_SECONDS:g} s; {hint}"
-    return replace(found, waits_for=f"NodeSilent: {text}")
+    found: list[Outcome] = []
+    for pod in observed.pods:
+        place = names.replica_of(observed.job.metadata.name, pod.metadata.name)
+        # It is ours by uid, but of no name we give: nobody wants it.
+        outcome = outcome_of(pod, place or names.ReplicaId("worker", -1))
+        at = silent_at(pod)
+        if at is not None and now >= at and outcome.state == "pending":
+            hint = f"is there such a node? (kubectl get node {outcome.node})"
+            text = f"no kubelet has taken it for {SILENT_SECONDS:g} s; {hint}"
+            outcome = replace(outcome, waits_for=f"NodeSilent: {text}")
+        found.append(outcome)
+    return tuple(found)
 
 
 def silent_at(pod: Pod) -> float | None:

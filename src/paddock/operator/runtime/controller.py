@@ -215,9 +215,28 @@ class Controller:
             except FencedError:
                 self._queue.back_off(key)  # The elector ends all of this right now.
             except KubeError as error:
-                self._refused(key, error)
+                # The status could not be written, or something could not be asked.
+                self.metrics.reconcile_errors.add("refused")
+                pause = self._queue.back_off(key, least_seconds=error.retry_after)
+                self.log.warning(
+                    "job could not be looked at to the end",
+                    job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
+                )  # fmt: skip
+                # An API server that has just begun says 403 until it has read the roles: no news.
+                if not error.retryable and pause >= LASTING_SECONDS:
+                    message = f"the API server refused the operator's call: {error.message}"
+                    self._warn(self.caches.jobs.get(key), "StatusRefused", message)
             except Exception as error:  # noqa: BLE001  A bug in one job must not end the others.
-                self._failed(key, error)
+                self.metrics.reconcile_errors.add("bug")
+                pause = self._queue.back_off(key)
+                self.log.error(
+                    "a bug in paddock", job="/".join(key), again_in=f"{pause:.1f}s", cause=error
+                )
+                message = (
+                    f"the operator failed on this job ({type(error).__name__}) and tries again; "
+                    "its log has the details, please report them"
+                )
+                self._warn(self.caches.jobs.get(key), "InternalError", message)
             finally:
                 self._queue.done(key)
                 self._busy_since.pop(number, None)
@@ -319,29 +338,6 @@ class Controller:
     def _warn(self, job: PaddleJob | None, reason: str, message: str) -> None:
         if job is not None:
             self.recorder.record(job.metadata, EventNote("Warning", reason, message))
-
-    def _refused(self, key: Key, error: KubeError) -> None:
-        """The status could not be written, or something could not be asked."""
-        self.metrics.reconcile_errors.add("refused")
-        pause = self._queue.back_off(key, least_seconds=error.retry_after)
-        self.log.warning(
-            "job could not be looked at to the end",
-            job="/".join(key), reason=error.message, again_in=f"{pause:.1f}s",
-        )  # fmt: skip
-        # An API server that has just begun says 403 until it has read the roles: no news.
-        if not error.retryable and pause >= LASTING_SECONDS:
-            message = f"the API server refused the operator's call: {error.message}"
-            self._warn(self.caches.jobs.get(key), "StatusRefused", message)
-
-    def _failed(self, key: Key, error: Exception) -> None:
-        self.metrics.reconcile_errors.add("bug")
-        pause = self._queue.back_off(key)
-        self.log.error("a bug in paddock", job="/".join(key), again_in=f"{pause:.1f}s", cause=error)
-        message = (
-            f"the operator failed on this job ({type(error).__name__}) and tries again; "
-            "its log has the details, please report them"
-        )
-        self._warn(self.caches.jobs.get(key), "InternalError", message)
 
     def _remembered(self, job: PaddleJob) -> JobRecord:
         meta = job.metadata
