@@ -112,7 +112,7 @@ class Mortal:
             raise DiedError
 
     def _weaken(self, peer: ServerConnection, lost: int) -> None:
-        send, held = peer._send, list[tuple[Any, ...]]()
+        send, held = peer.post, list[tuple[Any, ...]]()
 
         def later(*frame: Any) -> None:
             self._die()
@@ -134,7 +134,7 @@ class Mortal:
                 self._die()
             return answer
 
-        peer._send, peer.wait_acked = later, settle  # type: ignore[method-assign]
+        peer.post, peer.wait_acked = later, settle  # type: ignore[method-assign]
         peer.ask = ask  # type: ignore[method-assign]
 
     def end(self) -> None:

@@ -157,7 +157,7 @@ class Mortal:
             self._weaken(peer)
 
     def _weaken(self, peer: ServerConnection) -> None:
-        send, ask = peer._send, peer.ask
+        send, ask = peer.post, peer.ask
 
         def sent(*given: Any) -> Any:
             self._lose()
@@ -167,7 +167,7 @@ class Mortal:
             self._lose()
             return ask(*given, **more)
 
-        peer._send, peer.ask = sent, asked  # type: ignore[method-assign]
+        peer.post, peer.ask = sent, asked  # type: ignore[method-assign]
 
     def _lose(self) -> None:
         self.left -= 1

@@ -279,7 +279,9 @@ def _import(args: ParsedCommand) -> int:
         with _metered(args, "importing") as admin:
             spec = admin.place(args.table).spec
             read = transfer.read_table(path, args.format, spec, args.rule)
-            count = transfer.give_to_servers(admin, args.table, read)
+            keys = [] if read.keys is None else [read.keys]
+            admin.set(args.table, [*keys, read.weights])
+            count = len(read.weights)
         where = "the servers"
     what = "rows" if spec.kind == "sparse" else "elements"
     facts = {"table": args.table, "count": count, "to": where}

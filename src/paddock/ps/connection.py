@@ -171,7 +171,10 @@ class FrameConnection:
         except FrameError as error:
             raise ConnectionClosed(error.message) from error
         if header.flags & ERROR:
-            raise _no(body)
+            refusal = RequestError.from_body(body)
+            if refusal.code == "not-primary":  # It is as good as gone.
+                raise ConnectionClosed(refusal.message)
+            raise refusal
         if into is not None and header.length > into.nbytes:
             raise ConnectionClosed(
                 f"an answer of {header.length} bytes where {into.nbytes} were expected"
@@ -181,12 +184,6 @@ class FrameConnection:
     def close(self) -> None:
         """End the connection."""
         self.stream.close()
-
-
-def _no(body: Buffer) -> PaddockError:
-    """The error of a refused frame. Who is not the primary any more is as good as gone."""
-    refusal = RequestError.from_body(body)
-    return ConnectionClosed(refusal.message) if refusal.code == "not-primary" else refusal
 
 
 def read_token(path: str) -> bytes:

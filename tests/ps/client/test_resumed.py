@@ -14,7 +14,6 @@ import pytest
 from paddock.ps.client.client import Client
 from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
-from paddock.ps.wire.frames import Header
 from ps.client.running import Fleet, fleet
 
 SGD = OptimizerSpec("sgd", 1.0)
@@ -51,13 +50,13 @@ class Mortal:
             self._weaken(peer, keep)
 
     def _weaken(self, peer: ServerConnection, lost: int) -> None:
-        send, held = peer._send, list[tuple[Any, ...]]()
+        send, held = peer.post, list[tuple[Any, ...]]()
 
-        def later(batch: int, header: Header, sequence: int, body: tuple[Any, ...]) -> None:
+        def later(*frame: Any) -> None:
             self.left -= 1
             if self.left < 0:
                 raise DiedError
-            held.append((batch, header, sequence, body))
+            held.append(frame)
             while len(held) > lost:
                 send(*held.pop(0))
 
@@ -66,7 +65,7 @@ class Mortal:
                 send(*held.pop(0))
             ServerConnection.wait_acked(peer, oldest)
 
-        peer._send, peer.wait_acked = later, settle  # type: ignore[method-assign]
+        peer.post, peer.wait_acked = later, settle  # type: ignore[method-assign]
 
     def end(self) -> None:
         """The kernel closes its connections; what was sent arrives first."""

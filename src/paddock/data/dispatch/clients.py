@@ -148,7 +148,7 @@ class SharedDispatcher:
     def keep(self, *, wanted: bool) -> bool:
         if self._strategy == "sync":
             return self._client.open_step > self._step
-        if wanted or self._client.strategy.is_exchanged:
+        if wanted or not self._client.strategy.unexchanged:
             self._send()
         if wanted:
             self._client.flush()

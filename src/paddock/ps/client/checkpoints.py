@@ -7,7 +7,7 @@ after the other; the other side of it is storage/spool.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -212,21 +212,19 @@ def _send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
     """Sends a server what it needs to load its share: all manifests, the files of its shards."""
     owned = {table["spec"]["name"]: set(table["owned"]) for table in peer.tables()}
     for one in (checkpoint, *checkpoint.bases()):
-        for path in _needed(one, owned):
+        entries = one.entries.values()
+        mine = [e for e in entries if e.kind != SAME and e.shard in owned.get(e.table, ())]
+        for path in (
+            one.path / MANIFEST,
+            *sorted(one.path.glob(f"server-*/{PART}")),
+            *(one.path / entry.written.file for entry in mine),
+        ):
             file = f"{LOAD}{checkpoint.checksum}/{one.name}/{path.relative_to(one.path)}"
             with path.open("rb") as opened:
                 at = 0
                 while piece := opened.read(PIECE):
                     peer.file(Op.WRITE, file, at, piece)
                     at += len(piece)
-
-
-def _needed(one: Checkpoint, owned: dict[str, set[int]]) -> Iterator[Path]:
-    yield one.path / MANIFEST
-    yield from sorted(one.path.glob(f"server-*/{PART}"))
-    for entry in one.entries.values():
-        if entry.kind != SAME and entry.shard in owned.get(entry.table, ()):
-            yield one.path / entry.written.file
 
 
 def _forget(peer: ServerConnection, files: str) -> None:

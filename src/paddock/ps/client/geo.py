@@ -38,9 +38,9 @@ class Geo(Strategy):
             raise UsageError(f"geo_merge is {merge!r}", hint="mean or sum")
         self._share = place.trainers if merge == "mean" else 1
         self._geo_step = geo_step
-        # Since the last exchange: so that an incarnation that goes on from an offset, which is
-        # committed with one, exchanges behind the same batches as the incarnation before.
-        self._batches = 0
+        # An incarnation that goes on from an offset, which is committed with an exchange, so has
+        # the next ones behind the same batches as the incarnation before.
+        self.unexchanged = 0
         self._copies: dict[str, tuple[RemoteTable, GeoRows | GeoVector]] = {}
         # By table and server: the version whose changes are here.
         self._seen: dict[tuple[str, int], int] = {}
@@ -92,18 +92,13 @@ class Geo(Strategy):
 
     def step(self, group: ServerGroup) -> None:
         """Exchange when it is time."""
-        self._batches += 1
-        if self._batches >= self._geo_step:
+        self.unexchanged += 1
+        if self.unexchanged >= self._geo_step:
             self.flush(group)
-
-    @property
-    def is_exchanged(self) -> bool:
-        """No batch has ended since the last exchange."""
-        return self._batches == 0
 
     def flush(self, group: ServerGroup) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
-        self._batches = 0
+        self.unexchanged = 0
         servers = range(len(group.peers))
         again = [server for server in servers if group.progress.has_more(server)]
         self._send(group, self._share)

@@ -89,30 +89,30 @@ def handle_moved(
 
 def resend(group: ServerGroup, patience: RetryBudget) -> None:
     """Send again pushes that were refused, in order. After an error it is still to be done."""
-    pending = [(peer, *one) for peer in group.peers for one in peer.moved]
-    for peer, frame, refusal in pending:
-        update_owners(_find(group, peer, frame.header.table), refusal)
+    pending = [
+        (peer, remote, *one)
+        for peer in group.peers
+        for one in peer.moved
+        for remote in group.tables.values()
+        if remote.numbers[peer.index] == one[0].header.table
+    ]
+    for _, remote, _, refusal in pending:
+        update_owners(remote, refusal)
     patience.pause_for([refusal for *_, refusal in pending])
-    for peer, frame, _ in pending:
+    for peer, remote, frame, _ in pending:
         peer.moved.popleft()
-        _again(group, peer, frame)
+        _again(group, peer, remote, frame)
 
 
-def _find(group: ServerGroup, peer: ServerConnection, number: int) -> RemoteTable:
-    for remote in group.tables.values():
-        if remote.numbers[peer.index] == number:
-            return remote
-    raise AssertionError(f"no table has number {number} on server {peer.index}")
-
-
-def _again(group: ServerGroup, peer: ServerConnection, frame: Unacknowledged) -> None:
+def _again(
+    group: ServerGroup, peer: ServerConnection, remote: RemoteTable, frame: Unacknowledged
+) -> None:
     """Send a refused frame to the new owners.
 
     The server that refused it counts the batch by the frame's flag, even when none of its
     rows are there any more; the others have counted it by frames of their own.
     """
     header, body, own = frame.header, frame.body, peer.index
-    remote = _find(group, peer, header.table)
     columns: list[Column]
     if header.op in DENSE_OPS.values():
         begin = int.from_bytes(body[0], "little")

@@ -64,12 +64,7 @@ def combine(name: str, op: str, turn: int, gathered: Sequence[dict[str, Any]]) -
                 f"all_reduce {name!r}: trainer 0 gave {gathered[0]['type']}{gathered[0]['shape']}, "
                 f"trainer {trainer} {one['type']}{one['shape']}"
             )
-    whole: NDArray[Any] = functools.reduce(OPERATIONS[op], map(_from_json, gathered)).copy()
+    flats = (np.frombuffer(base64.b64decode(one["data"]), one["type"]) for one in gathered)
+    flat: NDArray[Any] = functools.reduce(OPERATIONS[op], flats)
+    whole: NDArray[Any] = flat.reshape(gathered[0]["shape"]).copy()  # What came is read only.
     return whole
-
-
-def _from_json(one: dict[str, Any]) -> NDArray[Any]:
-    """The array, which may be read only."""
-    flat: NDArray[Any] = np.frombuffer(base64.b64decode(one["data"]), one["type"])
-    array: NDArray[Any] = flat.reshape(one["shape"])
-    return array

@@ -162,8 +162,17 @@ class ServerConnection:
         """A link is broken. Raises PaddockError after the deadline."""
         self.drop(purpose)
         self.reconnects += 1
-        if time.monotonic() >= deadline:
-            raise self.unreachable(error) from error
+        if time.monotonic() < deadline:
+            return
+        where = f"look at the last lines that server {self.index} printed"
+        if os.environ.get("PADDOCK_JOB_ID"):  # The launcher keeps them.
+            where = f"its last lines are in serverlog.{self.index}"
+        raise PaddockError(
+            f"server {self.index} ({'|'.join(self.endpoints)}) has not answered for "
+            f"{self.timeout:g} s: {error.message}",
+            hint=f"is it running? {where}; a longer wait: Client(timeout=...)",
+            retryable=True,
+        ) from error
 
     def retry(self, purpose: str, action: Callable[[FrameConnection], T]) -> T:
         """Run `action` with the link until it gets through, for at most `timeout` seconds."""
@@ -182,18 +191,6 @@ class ServerConnection:
             except BaseException:
                 self.drop(purpose)  # An answer that nobody has read would be taken for the next.
                 raise
-
-    def unreachable(self, error: PaddockError) -> PaddockError:
-        """The error after `timeout` seconds without an answer; error: the last attempt's."""
-        where = f"look at the last lines that server {self.index} printed"
-        if os.environ.get("PADDOCK_JOB_ID"):  # The launcher keeps them.
-            where = f"its last lines are in serverlog.{self.index}"
-        return PaddockError(
-            f"server {self.index} ({'|'.join(self.endpoints)}) has not answered for "
-            f"{self.timeout:g} s: {error.message}",
-            hint=f"is it running? {where}; a longer wait: Client(timeout=...)",
-            retryable=True,
-        )
 
     def check_open(self) -> None:
         """Raises UsageError after `end`."""

@@ -33,16 +33,12 @@ class Strategy:
     flags = 0
     staleness = 0
     unfinished = 0  # pushes since the last step()
+    unexchanged = 0  # batches since the last exchange of geo
     pull = staticmethod(ServerGroup.pull)
 
     def __init__(self, window: int, place: TrainerConfig) -> None:
         self.window = window
         self.place = place
-
-    @property
-    def is_exchanged(self) -> bool:
-        """No batch waits here for an exchange, as those of geo do."""
-        return True
 
     def join(self, group: ServerGroup) -> None:
         """The trainer begins: the coordinator says at which step."""

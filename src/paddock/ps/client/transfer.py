@@ -122,20 +122,29 @@ class ImportedTable:
 
 
 def read_table(path: Path, form: str, spec: TableSpec, rule: str) -> ImportedTable:
-    """A table of this spec out of a file. Raises UsageError, DamageError."""
-    if form == "paddle":
-        return _read_paddle(path, spec, rule)
-    arrays = export.read_npz(path) if form == "npz" else export.read_safetensors(path)
-    weights = _pick(arrays, path, spec.name, "weights")
-    if weights.dtype.kind != "f":
-        raise UsageError(f"{path}: the weights of {spec.name!r} are {weights.dtype}, not floats")
-    values = np.ascontiguousarray(weights, np.float32)
-    if isinstance(spec, DenseSpec):
-        return _checked(ImportedTable(None, values.reshape(-1)), path, spec)
-    keys = _pick(arrays, path, spec.name, "keys")
-    if keys.dtype.kind != "i" and keys.dtype != np.uint64:
-        raise UsageError(f"{path}: the keys of {spec.name!r} are {keys.dtype}, not int64")
-    return _checked(ImportedTable(np.ascontiguousarray(keys).astype(np.int64), values), path, spec)
+    """A table of this spec out of a file, that fits the spec. Raises UsageError, DamageError."""
+    if form == "paddle" and isinstance(spec, DenseSpec):
+        read = ImportedTable(None, paddle_text.read_dense(path))
+    elif form == "paddle":
+        assert isinstance(spec, SparseSpec)
+        parts = paddle_text.read_sparse(path, paddle_text.columns_of(spec.dim, rule))
+        read = ImportedTable(*map(np.concatenate, zip(*parts, strict=True)))
+    else:
+        arrays = export.read_npz(path) if form == "npz" else export.read_safetensors(path)
+        weights = _pick(arrays, path, spec.name, "weights")
+        if weights.dtype.kind != "f":
+            what = f"{path}: the weights of {spec.name!r} are {weights.dtype}, not floats"
+            raise UsageError(what)
+        values = np.ascontiguousarray(weights, np.float32)
+        if isinstance(spec, DenseSpec):
+            read = ImportedTable(None, values.reshape(-1))
+        else:
+            keys = _pick(arrays, path, spec.name, "keys")
+            if keys.dtype.kind != "i" and keys.dtype != np.uint64:
+                raise UsageError(f"{path}: the keys of {spec.name!r} are {keys.dtype}, not int64")
+            read = ImportedTable(np.ascontiguousarray(keys).astype(np.int64), values)
+    _check(read, path, spec)
+    return read
 
 
 def _pick(arrays: Arrays, path: Path, table: str, what: str) -> NDArray[np.generic]:
@@ -148,15 +157,8 @@ def _pick(arrays: Arrays, path: Path, table: str, what: str) -> NDArray[np.gener
     )
 
 
-def _read_paddle(path: Path, spec: TableSpec, rule: str) -> ImportedTable:
-    if isinstance(spec, DenseSpec):
-        return _checked(ImportedTable(None, paddle_text.read_dense(path)), path, spec)
-    parts = paddle_text.read_sparse(path, paddle_text.columns_of(spec.dim, rule))
-    return _checked(ImportedTable(*map(np.concatenate, zip(*parts, strict=True))), path, spec)
-
-
-def _checked(read: ImportedTable, path: Path, spec: TableSpec) -> ImportedTable:
-    """The same; what does not fit the table, or would be refused half-way, raises here."""
+def _check(read: ImportedTable, path: Path, spec: TableSpec) -> None:
+    """Raises UsageError for what does not fit the table, or would be refused half-way."""
     where = f"{path}, table {spec.name!r}"
     if isinstance(spec, DenseSpec):
         if read.weights.shape != (spec.size,):
@@ -174,13 +176,6 @@ def _checked(read: ImportedTable, path: Path, spec: TableSpec) -> ImportedTable:
     bad = ~np.isfinite(read.weights)
     if bad.any():
         raise UsageError(f"{where}: {int(bad.sum())} weights are NaN or infinite")
-    return read
-
-
-def give_to_servers(admin: Admin, table: str, read: ImportedTable) -> int:
-    """Set the weights in a running job; rows or elements given."""
-    admin.set(table, [read.weights] if read.keys is None else [read.keys, read.weights])
-    return len(read.weights)
 
 
 def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: ImportedTable) -> Checkpoint:
