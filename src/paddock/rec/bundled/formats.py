@@ -11,7 +11,7 @@ import numpy as np
 from paddock.data.batch import Bag, Batch
 from paddock.data.chunks import Chunk
 from paddock.data.files import open_file
-from paddock.data.formats.format import BAD_KEPT, Bad, Format, Parsed
+from paddock.data.formats.format import Format, Parsed, read_lines
 from paddock.errors import UsageError
 from paddock.rec.models.inputs import Hyper
 from paddock.rec.readers.source import IDS_KEY, make_format
@@ -57,26 +57,21 @@ class WordFormat:
 
     def parse(self, block: bytes) -> Parsed:
         """The examples of whole lines."""
-        lines = block.translate(_BETWEEN).split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        good: list[list[bytes]] = []
-        bad: list[Bad] = []
-        bad_count = offset = 0
-        for number, line in enumerate(lines):
-            words = line.split()
-            if line.translate(None, _FIT) or any(len(word) > _MAX_DIGITS for word in words):
-                bad_count += 1
-                if len(bad) < BAD_KEPT:
-                    bad.append(Bad(number, offset, "words are whole numbers, as in w17 or 17"))
-            elif words:
-                good.append(words)
-            offset += len(line) + 1
+        lines = read_lines(block.translate(_BETWEEN), _words_of)
+        good = lines.found
         flat = [word for words in good for word in words]
         lengths = np.fromiter((len(words) for words in good), np.int64, len(good))
         bag = Bag(np.array(flat, "S").astype(np.int64) if flat else np.empty(0, np.int64), lengths)
         seen = {self.slot: len(good)}
-        return Parsed(Batch(len(good), {self.slot: bag}), len(lines), tuple(bad), bad_count, seen)
+        batch = Batch(len(good), {self.slot: bag})
+        return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen)
+
+
+def _words_of(line: bytes) -> list[bytes] | str | None:
+    words = line.split()
+    if line.translate(None, _FIT) or any(len(word) > _MAX_DIGITS for word in words):
+        return "words are whole numbers, as in w17 or 17"
+    return words or None
 
 
 @dataclass(frozen=True)

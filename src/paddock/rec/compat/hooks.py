@@ -11,7 +11,7 @@ import os
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from paddock.rec.data_parallel import DataParallelTables
 from paddock.rec.dygraph.folder import user_code
 from paddock.rec.dygraph.learner import DygraphLearner
 from paddock.rec.dygraph.paddle_patches import patched
-from paddock.rec.learner import ChunkSet, SourceBatch, WorkerRank
+from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
 from paddock.rec.readers.source import ChunkSource, make_format, make_source
@@ -241,31 +241,11 @@ class HooksLearner(DygraphLearner):
         super().__init__(run, model, place, client)
         self.run, self.metrics = run, {**model.own, **self.metrics}
 
-    def source(self, reading: Reading, place: WorkerRank | None = None) -> SlotArrays:
+    def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
         form, warn = make_format(reading, self.run.config), printer_of(self.place.worker)
         seed, place = self.run.seed, place or self.place
-        return SlotArrays(make_source(form, reading, place, seed=seed, warn=warn), reading)
-
-
-@dataclass(frozen=True)
-class SlotArrays:
-    """Batches as the arrays that net() is given, by slot: (examples, width) each."""
-
-    inner: ChunkSource
-    reading: Reading
-
-    def chunk_set(self) -> ChunkSet:
-        lot = self.inner.chunk_set()
-
-        def make(parts: list[Any]) -> tuple[Any, int]:
-            batch, size = lot.make(parts)
-            return arrays_of(batch, self.reading), size
-
-        return replace(lot, make=make)
-
-    def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
-        for item in self.inner.open(epoch, position):
-            yield SourceBatch(arrays_of(item.batch, self.reading), item.size, item.position)
+        make = partial(arrays_of, reading=reading)
+        return make_source(form, reading, place, seed=seed, warn=warn, make=make)
 
 
 def arrays_of(batch: Batch, reading: Reading) -> dict[str, NDArray[Any]]:

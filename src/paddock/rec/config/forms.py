@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from paddock.command_line import nearest
 from paddock.errors import Problem
@@ -21,12 +21,6 @@ LEAVE = "leave it out"
 OPTIMIZER = ("optimizer", "learning_rate", "reg")  # of hyper_parameters: read by learners
 
 
-class ReadForm(Protocol):
-    """A function that reads the runs of a file."""
-
-    def __call__(self, reader: KeyReader, *, is_evaluation: bool) -> list[Draft]: ...
-
-
 @dataclass(frozen=True)
 class Form:
     """A generation of config.yaml: how its runs are read, and the keys of each section.
@@ -36,7 +30,7 @@ class Form:
     """
 
     name: str
-    read: ReadForm
+    read: Callable[..., list[Draft]]  # (reader, *, is_evaluation)
     tables: tuple[tuple[Path, Sequence[Key]], ...]
     ours: str
     hyper: Path

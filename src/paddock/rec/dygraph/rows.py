@@ -50,8 +50,6 @@ class PullCache:
         """Rows (n, dim) of distinct ascending keys; those not held are pulled and held."""
         if table not in self._held:
             self._held[table] = keys, self.client.pull(table, keys, distinct=True)
-            found: Floats = self._held[table][1]
-            return found
         known, rows = self._held[table]
         at = np.minimum(np.searchsorted(known, keys), max(len(known) - 1, 0))
         lacks = keys[known[at] != keys] if len(known) else keys
@@ -62,7 +60,7 @@ class PullCache:
             known = every[order]
             self._held[table] = known, rows
             at = np.searchsorted(known, keys)
-        found = rows[at]
+        found: Floats = rows[at]
         return found
 
 
@@ -179,11 +177,6 @@ def _leaves(batch: Any) -> list[Keys | None]:
     if not isinstance(batch, (paddle.Tensor, np.ndarray)):
         return [None]
     array = np.asarray(batch)
-    if array.dtype.kind not in "iu":
-        # Some readers have ids among floats, or ids as floats.
-        return [array.reshape(-1).astype(np.int64)] if _is_whole(array) else [None]
-    return [array.reshape(-1).astype(np.int64)]
-
-
-def _is_whole(array: NDArray[Any]) -> bool:
-    return array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    # Some readers have ids among floats, or ids as floats.
+    is_whole = array.dtype.kind == "f" and bool((array == np.floor(array)).all())
+    return [array.reshape(-1).astype(np.int64) if is_whole or array.dtype.kind in "iu" else None]

@@ -144,7 +144,10 @@ class ServerTrainer:
         is_exact = self.client.strategy.name == "sync" and size <= IDLE_MAX
         is_kept = moves and (idle == "exact" or (idle == "auto" and is_exact))
         kind = type(self.optimizer).__name__
-        if not is_kept and _uses_weight(folder, name):
+        said = re.compile(rf"\b{re.escape(name.split('.')[-1])}\.weight\b")
+        sources = Path(folder).glob("*.py") if folder else []
+        texts = (path.read_text(encoding="utf-8", errors="replace") for path in sources)
+        if not is_kept and any(said.search(SHARED.sub("", text)) for text in texts):
             is_kept = True
             say(
                 f"embedding {name}: the model uses its weight, so the whole table travels at every "
@@ -413,11 +416,3 @@ def _sparse_layers(model: nn.Layer, learned: set[int]) -> dict[str, list[nn.Embe
                 owners[id(one)] = owners.get(id(one), 0) + 1
     # A weight that another layer shares, such as an output layer's, is used by it.
     return {name: layers for key, (name, layers) in found.items() if owners[key] == len(layers)}
-
-
-def _uses_weight(folder: str, name: str) -> bool:
-    """A source of the folder says `<attribute>.weight` of this embedding."""
-    said = re.compile(rf"\b{re.escape(name.split('.')[-1])}\.weight\b")
-    sources = Path(folder).glob("*.py") if folder else []
-    texts = (path.read_text(encoding="utf-8", errors="replace") for path in sources)
-    return any(said.search(SHARED.sub("", text)) for text in texts)

@@ -269,7 +269,15 @@ def _load(form: LegacyFormat) -> Any:
     config = dict(form.config)
     try:
         with reader_packages(form.path, config):
-            kind = _class(form, load_file(form.path, MODULE))
+            module = load_file(form.path, MODULE)
+            wanted = (form.class_name,) if form.class_name else CLASSES
+            kinds = (getattr(module, name, None) for name in wanted)
+            kind: Any = next((one for one in kinds if isinstance(one, type)), None)
+            if kind is None:
+                raise UsageError(
+                    f"'{form.path}' has no class {' or '.join(wanted)}",
+                    hint="reader_class_name names it",
+                )
             reader = kind(form.config_path) if accepts(kind, 1) else kind()
             if hasattr(reader, "init"):
                 _ = reader.init(config) if accepts(reader.init, 1) else reader.init()
@@ -282,11 +290,3 @@ def _load(form: LegacyFormat) -> Any:
             f"reader '{form.path}' imports what is not here: {error}", hint="pip install it"
         ) from error
     return reader
-
-
-def _class(form: LegacyFormat, module: Any) -> Any:
-    for name in (form.class_name,) if form.class_name else CLASSES:
-        if isinstance(getattr(module, name, None), type):
-            return getattr(module, name)
-    wanted = form.class_name or " or ".join(CLASSES)
-    raise UsageError(f"'{form.path}' has no class {wanted}", hint="reader_class_name names it")

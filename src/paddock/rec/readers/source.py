@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -77,28 +78,37 @@ class ChunkSource:
     """The examples of this worker's chunks.
 
     seed: of the order, where the reading shuffles. warn: gets each warning about slots, once.
+    make: of a batch, what the learner trains.
     """
 
     def __init__(
         self, form: Format, chunks: Sequence[Chunk], reading: Reading, *, seed: int = 0,
         warn: Callable[[str], None] = lambda text: None,
+        make: Callable[[Batch], Any] = lambda batch: batch,
     ) -> None:  # fmt: skip
         if reading.batch_size < 1:
             raise UsageError(f"batch_size is {reading.batch_size}, at least 1 is needed")
-        self._form = form
-        self._chunks = chunks
-        self._reading = reading
-        self._seed = seed
-        self._warn = warn
+        self._form, self._chunks, self._reading, self._seed = form, chunks, reading, seed
+        self._warn, self._make = warn, make
         self._has_warned = False
         self.coverage = Coverage()
         self.bad_count = 0
 
     def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """Batches from `position` on (None: all)."""
-        start = ChunkOffset.read(position)
+        start, size = ChunkOffset.read(position), self._reading.batch_size
+        drawn = start.drawn
         with closing(self._pieces(islice(self._chunks, start.chunk, None), start.chunk)) as pieces:
-            yield from self._batches(_Stock(self._checked(pieces), start), epoch, start)
+            stock = _Stock(self._checked(pieces), start)
+            for begin, examples in self._windows(stock, epoch):
+                for at in range(drawn, examples.size, size):
+                    batch = examples[at : at + size]
+                    if batch.size < size and self._reading.drop_last:
+                        return
+                    here = ChunkOffset(begin.chunk, begin.done, at + batch.size)
+                    behind = stock.position if at + batch.size == examples.size else here
+                    yield SourceBatch(self._make(batch), batch.size, behind.as_json())
+                drawn = 0
 
     def chunk_set(self) -> ChunkSet:
         """All chunks, for any worker; records are examples, and a window is of one chunk."""
@@ -107,7 +117,7 @@ class ChunkSource:
         return ChunkSet(
             f"{chunks.digest()}.{reading.shuffle}", len(chunks), reading.batch_size,
             lambda number: chunk_name(chunks[number]), self._examples,
-            lambda parts: (join(parts), sum(map(len, parts))),
+            lambda parts: (self._make(join(parts)), sum(map(len, parts))),
         )  # fmt: skip
 
     def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Batch]:
@@ -146,18 +156,6 @@ class ChunkSource:
                 order = np.random.default_rng(seed).permutation(examples.size)
                 examples = take(examples, order)
             yield begin, examples
-
-    def _batches(self, stock: _Stock, epoch: int, start: ChunkOffset) -> Iterator[SourceBatch]:
-        size, drawn = self._reading.batch_size, start.drawn
-        for begin, examples in self._windows(stock, epoch):
-            for at in range(drawn, examples.size, size):
-                batch = examples[at : at + size]
-                if batch.size < size and self._reading.drop_last:
-                    return
-                here = ChunkOffset(begin.chunk, begin.done, at + batch.size)
-                behind = stock.position if at + batch.size == examples.size else here
-                yield SourceBatch(batch, batch.size, behind.as_json())
-            drawn = 0
 
     def _checked(self, pieces: Iterable[ParsedUnit]) -> Iterator[ParsedUnit]:
         self.bad_count = 0
@@ -262,8 +260,9 @@ def _header(reading: Reading) -> tuple[str, ...]:
 
 
 def make_source(
-    form: Format, reading: Reading, place: WorkerRank, *, seed: int, warn: Callable[[str], None]
-) -> ChunkSource:
+    form: Format, reading: Reading, place: WorkerRank, *, seed: int, warn: Callable[[str], None],
+    make: Callable[[Batch], Any] = lambda batch: batch,
+) -> ChunkSource:  # fmt: skip
     """The batches of a worker's chunks; of all files, where chunks are leased one by one."""
     is_random = os.environ.get("PYTHONHASHSEED", "random") in ("", "random")
     if isinstance(form, LegacyFormat) and is_random and form.uses_hash:
@@ -277,4 +276,4 @@ def make_source(
         chunks: Sequence[Chunk] = Chunks(files, CHUNK_BYTES)
     else:
         chunks = cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
-    return ChunkSource(form, chunks, reading, seed=seed, warn=warn)
+    return ChunkSource(form, chunks, reading, seed=seed, warn=warn, make=make)
