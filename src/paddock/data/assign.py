@@ -95,19 +95,15 @@ def assign(
         parts = tuple((pieces[worker % len(pieces)],) for worker in range(workers))
         return Assignment(rule, parts, repeated=True)
     plan = Assignment(rule, tuple(tuple(part) for part in RULES[rule](pieces, workers)))
-    _verify(plan, pieces)
-    return plan
-
-
-def _verify(plan: Assignment, pieces: Sequence[DataFile]) -> None:
     dealt = [piece for part in plan.parts for piece in part]
     assert sorted(p.path for p in dealt) == sorted(p.path for p in pieces), "disjoint and complete"
     idle = [worker for worker, part in enumerate(plan.parts) if not part]
     if idle:
         raise UsageError(
-            f"rule '{plan.rule}' gives no file to worker {', '.join(map(str, idle))}",
+            f"rule '{rule}' gives no file to worker {', '.join(map(str, idle))}",
             hint="the numbers at the ends of the files' names have gaps; use blocks or size",
         )
+    return plan
 
 
 # ------------------------------------------------------------------------------------------ rules

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.batch import Bag, Batch, Floats
+from paddock.data.batch import Bag, Batch
 from paddock.data.chunks import Chunk, DataFile
 from paddock.data.files import is_url
 from paddock.data.formats.format import Coverage, Format, Parsed, parse_chunk
@@ -174,22 +174,19 @@ def _count(
             values = values[values != padding]
         report.ids.setdefault(slot, IdCounts()).add(values)
     for slot, numbers in batch.dense.items():
-        _add_numbers(report.dense.setdefault(slot, Numbers(numbers.shape[1])), numbers)
+        sums = report.dense.setdefault(slot, Numbers(numbers.shape[1]))
+        finite = numbers[np.isfinite(numbers)]
+        sums.not_finite += numbers.size - finite.size
+        if finite.size:
+            sums.low = min(sums.low, float(finite.min()))
+            sums.high = max(sums.high, float(finite.max()))
+            sums.total += float(finite.sum(dtype=np.float64))
+            sums.count += finite.size
     labels, counts = np.unique(batch.label, return_counts=True)
     for label, count in zip(labels.tolist(), counts.tolist(), strict=True):
         report.labels[label] += count
     facts.lines += parsed.lines
     facts.examples += batch.size
-
-
-def _add_numbers(facts: Numbers, numbers: Floats) -> None:
-    finite = numbers[np.isfinite(numbers)]
-    facts.not_finite += numbers.size - finite.size
-    if finite.size:
-        facts.low = min(facts.low, float(finite.min()))
-        facts.high = max(facts.high, float(finite.max()))
-        facts.total += float(finite.sum(dtype=np.float64))
-        facts.count += finite.size
 
 
 def text_of(batch: Batch, count: int = 10) -> list[str]:
@@ -272,13 +269,10 @@ class _Duplicates:
     def warnings(self) -> list[str]:
         if not self._shared:
             return []
-        where = f" (looked at the first {self._limit} lines of each)" if self._cut else ""
+        is_cut = any(left <= 0 for left in self._left)
+        where = f" (looked at the first {self._limit} lines of each)" if is_cut else ""
         share = self._shared / self._looked
         return [f"{self._shared} lines ({share:.1%}) stand in another file, too{where}"]
-
-    @property
-    def _cut(self) -> bool:
-        return any(left <= 0 for left in self._left)
 
     def wrong(self) -> list[str]:
         """Files of the same bytes."""

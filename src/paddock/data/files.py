@@ -103,16 +103,13 @@ def _local(path: str) -> list[DataFile]:
     elif os.path.exists(path):
         raise UsageError(f"'{path}' is a pipe or a device", hint="write it to a file first")
     elif GLOB_SIGNS & set(path):
-        names = sorted(n for n in glob.glob(path, recursive=True) if _is_wanted(n))
+        found = glob.glob(path, recursive=True)
+        names = sorted(n for n in found if is_data_name(os.path.basename(n)) and os.path.isfile(n))
         if not names:
             raise UsageError(f"no file matches '{path}'", hint="check the glob")
     else:
         raise _missing(path)
     return [DataFile(name, os.stat(name).st_size) for name in names]
-
-
-def _is_wanted(name: str) -> bool:
-    return is_data_name(os.path.basename(name)) and os.path.isfile(name)
 
 
 def _remote(url: str) -> list[DataFile]:

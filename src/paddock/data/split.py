@@ -47,8 +47,14 @@ def key_of(column: str, first_line: bytes) -> Key:
     >>> key_of("2", b"1,ann,x")(b"0,bob,y"), key_of("7:", b"")(b"click:0 7:12 7:13 8:1")
     (b'bob', b'12 13')
     """
+    start = column.removesuffix(":").encode() + b":"
+
+    def values(line: bytes) -> bytes | None:
+        found = [word[len(start) :] for word in line.split() if word.startswith(start)]
+        return b" ".join(found) if found else None
+
     if not column.isdecimal():
-        return _slot(column.removesuffix(":").encode() + b":")
+        return values
     separator = next((sign for sign in SEPARATORS if sign in first_line), b" ")
     place = int(column) - 1
 
@@ -57,14 +63,6 @@ def key_of(column: str, first_line: bytes) -> Key:
         return fields[place] if 0 <= place < len(fields) else None
 
     return field
-
-
-def _slot(start: bytes) -> Key:
-    def values(line: bytes) -> bytes | None:
-        found = [word[len(start) :] for word in line.split() if word.startswith(start)]
-        return b" ".join(found) if found else None
-
-    return values
 
 
 RULES = ("lines", "bytes", "rows", "key")

@@ -14,7 +14,22 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from paddock.data.dispatch import messages
+from paddock.data.dispatch.messages import (
+    LEASES_MAX,
+    AskProgress,
+    ChunkLease,
+    Differs,
+    Failed,
+    Granted,
+    LeaseResult,
+    Over,
+    PassPlan,
+    Poll,
+    ProgressReport,
+    RegisterWorker,
+    Rejoin,
+    ReleaseChunks,
+)
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +48,7 @@ class ActiveLease:
     were used, in durable offsets. end: None while there is more, "" behind its last
     record, else why the next one cannot be read."""
 
-    lease: messages.ChunkLease
+    lease: ChunkLease
     read: int
     used: int
     kept: int
@@ -85,7 +100,7 @@ class LeasedBatches:
     def __init__(
         self,
         port: LocalDispatcher | SharedDispatcher,
-        plan: messages.PassPlan,
+        plan: PassPlan,
         read: Read,
         batch_size: int,
         *,
@@ -112,10 +127,9 @@ class LeasedBatches:
         if self._has_begun:
             return
         seen = self.port.seen()
-        reply = self.port.ask(
-            messages.RegisterWorker(self.port.worker, self.port.incarnation, self.plan, seen)
-        )
-        if isinstance(reply, messages.Differs):
+        port = self.port
+        reply = port.ask(RegisterWorker(port.worker, port.incarnation, self.plan, seen))
+        if isinstance(reply, Differs):
             held = reply.held
             raise UsageError(
                 f"other data are being read: {held.chunks} chunks ({held.digest}, seed "
@@ -124,7 +138,7 @@ class LeasedBatches:
                 hint="name the same files in every worker, and in every life until the pass is "
                 "over; two sets of data in one job need two names: stream(..., name=)",
             )
-        assert isinstance(reply, messages.Granted)
+        assert isinstance(reply, Granted)
         self._has_begun = True
         self.pass_ = reply.pass_ + (reply.is_over and not reply.leases)
         self.is_ended = 0 < self.plan.passes <= self.pass_
@@ -132,7 +146,7 @@ class LeasedBatches:
             self._hold(lease, seen.get(lease.number, 0))
         self.port.resume(exactly=not reply.leases_revoked)
 
-    def _hold(self, lease: messages.ChunkLease, done: int = 0) -> None:
+    def _hold(self, lease: ChunkLease, done: int = 0) -> None:
         if lease.number not in self._held:
             start = max(lease.start, done)
             self._held[lease.number] = ActiveLease(lease, start, start, start)
@@ -146,7 +160,7 @@ class LeasedBatches:
         seen = {number: held.kept for number, held in self._held.items()}
         self._held.clear()
         self._latest = None
-        self.port.ask(messages.ReleaseChunks(self.port.worker, self.port.incarnation, seen))
+        self.port.ask(ReleaseChunks(self.port.worker, self.port.incarnation, seen))
 
     # ---------------------------------------------------------------------------------- batches
 
@@ -209,11 +223,12 @@ class LeasedBatches:
         while item.size < self._size:
             held = next((h for h in self._held.values() if h.end is None), None)
             if held is not None:
-                if item.parts and self._is_apart(item, held):
-                    break
+                last = self._held[item.spans[-1].number] if item.parts else held
+                if last is not held and (last.lease.alone or held.lease.alone):
+                    break  # The batch must not go on in this chunk.
                 self._take(held, item)
                 continue
-            if item.parts and len(self._held) >= messages.LEASES_MAX:
+            if item.parts and len(self._held) >= LEASES_MAX:
                 break
             while self._is_behind(item):
                 yield None
@@ -233,11 +248,6 @@ class LeasedBatches:
         """True when batches before this one were handed out and are not used yet."""
         begins = {span.number: span.start for span in item.spans}
         return any(h.used < begins.get(n, h.read) for n, h in self._held.items())
-
-    def _is_apart(self, item: LeasedBatch, held: ActiveLease) -> bool:
-        """True when the batch must not continue in this chunk."""
-        last = self._held[item.spans[-1].number]
-        return last is not held and (last.lease.alone or held.lease.alone)
 
     def _take(self, held: ActiveLease, item: LeasedBatch) -> None:
         """Move records of a chunk into the batch: all that are read, or those that fit."""
@@ -280,47 +290,40 @@ class LeasedBatches:
         ended = [h for h in self._held.values() if h.end is not None and h.used == h.read]
         self._keep(wanted=bool(ended))
         ended = [held for held in ended if held.kept == held.read]
-        reports = tuple(messages.LeaseResult(h.lease.number, h.read, h.end or "") for h in ended)
+        reports = tuple(LeaseResult(h.lease.number, h.read, h.end or "") for h in ended)
         for held in ended:
             del self._held[held.lease.number]
-        turn = messages.Poll(
-            self.port.worker,
-            self.port.incarnation,
-            self.plan.digest,
-            self.pass_,
-            reports,
-            min(len(self._held) + 1, messages.LEASES_MAX),
-        )
-        reply = self.port.ask(turn)
-        while isinstance(reply, messages.AskProgress):
-            seen = self.port.seen_of(reply.worker)
-            self.port.ask(messages.ProgressReport(reply.worker, reply.incarnation, seen))
-            reply = self.port.ask(turn)
-        if isinstance(reply, messages.Over):
+        port, hold = self.port, min(len(self._held) + 1, LEASES_MAX)
+        poll = Poll(port.worker, port.incarnation, self.plan.digest, self.pass_, reports, hold)
+        reply = port.ask(poll)
+        while isinstance(reply, AskProgress):
+            seen = port.seen_of(reply.worker)
+            port.ask(ProgressReport(reply.worker, reply.incarnation, seen))
+            reply = port.ask(poll)
+        if isinstance(reply, Over):
             self.is_ended = self.is_ended or reply.is_last
             return None
-        if isinstance(reply, messages.Granted):
+        if isinstance(reply, Granted):
             fresh = [lease for lease in reply.leases if lease.number not in self._held]
             for lease in fresh:
                 self._hold(lease)
             return bool(fresh)
-        if isinstance(reply, messages.Failed):
-            raise self._failure(reply)
-        if isinstance(reply, messages.Rejoin):
+        if isinstance(reply, Failed):
+            names = [
+                f"{self._name(a.chunk)} from record {a.start} on: {a.reason}" for a in reply.aside
+            ]
+            raise PaddockError(
+                f"chunks of data could not be read: {len(names)}, {self.plan.aside} are allowed: "
+                + "; ".join(names),
+                hint="mend or remove them; aside=N goes on without N of them",
+            )
+        if isinstance(reply, Rejoin):
             raise PaddockError(
                 f"the dispatcher does not know worker {self.port.worker} in pass {self.pass_} any "
                 "more: a checkpoint was loaded, or other data were begun",
                 hint="make the stream after client.load(), and read it to the end of its pass",
             )
         return False
-
-    def _failure(self, reply: messages.Failed) -> PaddockError:
-        names = [f"{self._name(a.chunk)} from record {a.start} on: {a.reason}" for a in reply.aside]
-        return PaddockError(
-            f"chunks of data could not be read: {len(names)}, {self.plan.aside} are allowed: "
-            + "; ".join(names),
-            hint="mend or remove them; aside=N goes on without N of them",
-        )
 
 
 def _reason(error: BaseException) -> str:

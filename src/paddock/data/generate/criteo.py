@@ -63,7 +63,7 @@ class CriteoExamples(Maker):
         ]
         is_raw = form == "tsv"
         self._label_words = tokens(["0", "1"] if is_raw else ["click:0", "click:1"])
-        self._number_words = [_raw_words(i) if is_raw else _slot_words(i) for i in range(NUMBERS)]
+        self._number_words = [_number_words(i, is_raw) for i in range(NUMBERS)]
         self._category_words = [self._words(slot) for slot in slots]
 
     def _words(self, slot: int) -> Tokens:
@@ -122,15 +122,11 @@ class CriteoExamples(Maker):
         return odds
 
 
-def _steps(column: int) -> range:
-    return range(int(DIFFS[column] * SHARE_MAX) + 1)
-
-
-def _raw_words(column: int) -> Tokens:
-    return tokens(["\t", *(f"\t{MINS[column] + step}" for step in _steps(column))])
-
-
-def _slot_words(column: int) -> Tokens:
-    diff = DIFFS[column]
-    values = (f" dense_feature:{step / diff:.6g}" for step in _steps(column))
+def _number_words(column: int, is_raw: bool) -> Tokens:
+    """The words of a column's numbers, by step; the first one is a missing number's."""
+    low, diff = MINS[column], DIFFS[column]
+    steps = range(int(diff * SHARE_MAX) + 1)
+    if is_raw:
+        return tokens(["\t", *(f"\t{low + step}" for step in steps)])
+    values = (f" dense_feature:{step / diff:.6g}" for step in steps)
     return tokens([" dense_feature:0.0", *values])
