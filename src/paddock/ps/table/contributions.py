@@ -10,7 +10,7 @@ refuse nothing; `objection` is asked before logging.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -59,7 +59,6 @@ class PendingGradients(Generic[P]):
     """
 
     _piece: type[P]
-    _unite: Callable[[list[list[P]], str, int], list[P]]
 
     def __init__(self, committed: int = 0) -> None:
         self.committed = committed
@@ -119,7 +118,11 @@ class PendingGradients(Generic[P]):
         order. how: sum, or mean, which divides by the number of members, whatever each gave.
         """
         incarnations = sorted(members)
-        return self._unite(self._take(step, incarnations), how, len(incarnations))
+        return self._merged(self._take(step, incarnations), how, len(incarnations))
+
+    def _merged(self, trainers: list[list[P]], how: str, members: int) -> list[P]:
+        """trainers: in order, each with its pieces in order. members: what mean divides by."""
+        raise NotImplementedError
 
     def _take(self, step: int, members: list[tuple[int, int]]) -> list[list[P]]:
         """Per member that gave something, in their order, its pieces by part; all else is dropped.
@@ -165,17 +168,6 @@ class PendingGradients(Generic[P]):
 # ---------------------------------------------------------------------------------------- adding up
 
 
-def merge_sparse(
-    trainers: list[list[SparseGradients]], how: str, members: int
-) -> list[SparseGradients]:
-    """trainers: in order, each with its pieces in order. members: what mean divides by."""
-    if not trainers:
-        return []
-    whole = [added_up(pieces) for pieces in trainers]
-    merged = added_up(whole, from_zero=True)  # So that -0.0 is 0.0 however many gave a key.
-    return [merged._replace(rows=_divided(merged.rows, how, members))]
-
-
 def added_up(pieces: list[SparseGradients], *, from_zero: bool = False) -> SparseGradients:
     """The rows with distinct keys, in the order first seen, each the sum of its rows in order."""
     keys, inverse = unique(np.concatenate([piece.keys for piece in pieces]))
@@ -196,47 +188,15 @@ def added_up(pieces: list[SparseGradients], *, from_zero: bool = False) -> Spars
     return SparseGradients(keys, rows, *statistics[:, :, 0])
 
 
-def merge_dense(
-    trainers: list[list[DenseGradients]], how: str, members: int
-) -> list[DenseGradients]:
-    """Runs of elements that somebody gave, in order. Arguments as for merge_sparse."""
-    merged = []
-    for start, stop in _runs([p for pieces in trainers for p in pieces]):
-        total = np.zeros(stop - start, np.float32)
-        for pieces in trainers:
-            _add_trainer(total, start, [p for p in pieces if start <= p.start < stop])
-        merged.append(DenseGradients(start, _divided(total, how, members)))
-    return merged
-
-
-def _divided(sums: F32, how: str, members: int) -> F32:
-    if how == "mean":
-        sums /= np.float32(members)
-    return sums
-
-
-def _runs(pieces: list[DenseGradients]) -> list[tuple[int, int]]:
-    """The ranges covered, joined where they touch, in order."""
-    runs: list[tuple[int, int]] = []
-    for start, stop in sorted((p.start, p.stop) for p in pieces if len(p.grads)):
-        if runs and start <= runs[-1][1]:
-            runs[-1] = runs[-1][0], max(stop, runs[-1][1])
-        else:
-            runs.append((start, stop))
-    return runs
-
-
 def _add_trainer(total: F32, start: int, pieces: list[DenseGradients]) -> None:
     """total += one trainer's pieces; where these overlap, their own sum is taken first."""
     ends = sorted((p.start, p.stop) for p in pieces)
-    if all(a[1] <= b[0] for a, b in pairwise(ends)):
-        for p in pieces:
-            total[p.start - start : p.stop - start] += p.grads
-        return
-    own = np.zeros_like(total)
+    is_apart = all(a[1] <= b[0] for a, b in pairwise(ends))
+    own = total if is_apart else np.zeros_like(total)
     for p in pieces:
         own[p.start - start : p.stop - start] += p.grads
-    total += own
+    if not is_apart:
+        total += own
 
 
 class SparseContributions(PendingGradients[SparseGradients]):
@@ -250,12 +210,23 @@ class SparseContributions(PendingGradients[SparseGradients]):
     [[[1.0]]]
     """
 
-    _piece, _unite = SparseGradients, staticmethod(merge_sparse)
+    _piece = SparseGradients
 
     def keys(self) -> list[I64]:
         """The keys of all pieces that are held, (n,) int64 each."""
         of_trainers = [parts for held in self._steps.values() for _, parts in held.values()]
         return [piece.keys for parts in of_trainers for piece in parts.values()]
+
+    def _merged(
+        self, trainers: list[list[SparseGradients]], how: str, members: int
+    ) -> list[SparseGradients]:
+        if not trainers:
+            return []
+        whole = [added_up(pieces) for pieces in trainers]
+        merged = added_up(whole, from_zero=True)  # So that -0.0 is 0.0 however many gave a key.
+        if how == "mean":
+            np.divide(merged.rows, np.float32(members), out=merged.rows)
+        return [merged]
 
 
 class DenseContributions(PendingGradients[DenseGradients]):
@@ -268,4 +239,24 @@ class DenseContributions(PendingGradients[DenseGradients]):
     [(2, [0.5, 0.5, 0.5])]
     """
 
-    _piece, _unite = DenseGradients, staticmethod(merge_dense)
+    _piece = DenseGradients
+
+    def _merged(
+        self, trainers: list[list[DenseGradients]], how: str, members: int
+    ) -> list[DenseGradients]:
+        runs: list[tuple[int, int]] = []  # The ranges covered, joined where they touch.
+        given = ((p.start, p.stop) for pieces in trainers for p in pieces if len(p.grads))
+        for start, stop in sorted(given):
+            if runs and start <= runs[-1][1]:
+                runs[-1] = runs[-1][0], max(stop, runs[-1][1])
+            else:
+                runs.append((start, stop))
+        merged = []
+        for start, stop in runs:
+            total = np.zeros(stop - start, np.float32)
+            for pieces in trainers:
+                _add_trainer(total, start, [p for p in pieces if start <= p.start < stop])
+            if how == "mean":
+                total /= np.float32(members)
+            merged.append(DenseGradients(start, total))
+        return merged
