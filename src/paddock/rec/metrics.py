@@ -6,6 +6,7 @@ A user's paddle.metric is one, too, where its counts are known; no framework is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -107,8 +108,8 @@ def auc(buckets: int = BUCKETS) -> CountMetric:
     return CountMetric(2 * buckets, count, area)
 
 
-def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> Callable[[], CountMetric]:
-    return lambda: CountMetric(
+def _mean(of: Callable[[Numbers, Numbers], Numbers]) -> CountMetric:
+    return CountMetric(
         2, lambda scores, labels: (of(scores, labels).sum(), len(labels)), lambda s: _ratio(*s)
     )
 
@@ -133,17 +134,17 @@ def _is_among_five(scores: Numbers, labels: Numbers) -> Numbers:
 # By the name that is printed. Those of classes (accuracy, acc5) take scores (examples, classes).
 METRICS: dict[str, Callable[[], MergeableMetric]] = {
     "auc": auc,
-    "mae": _mean(lambda scores, labels: np.abs(scores - labels)),
+    "mae": partial(_mean, lambda scores, labels: np.abs(scores - labels)),
     "rmse": lambda: CountMetric(
         2, lambda s, c: (((s - c) ** 2).sum(), len(c)), lambda state: float(np.sqrt(_ratio(*state)))
     ),
     # Clicks over predicted clicks: 1 where predictions are calibrated.
     "copc": lambda: CountMetric(2, lambda s, c: (c.sum(), s.sum()), lambda state: _ratio(*state)),
-    "actual_ctr": _mean(lambda scores, labels: labels),
-    "predicted_ctr": _mean(lambda scores, labels: scores),
-    "log_loss": _mean(_log_loss),
-    "accuracy": _mean(_is_right),
-    "acc5": _mean(_is_among_five),
+    "actual_ctr": partial(_mean, lambda scores, labels: labels),
+    "predicted_ctr": partial(_mean, lambda scores, labels: scores),
+    "log_loss": partial(_mean, _log_loss),
+    "accuracy": partial(_mean, _is_right),
+    "acc5": partial(_mean, _is_among_five),
 }
 
 

@@ -54,26 +54,21 @@ def run(argv: Sequence[str], check: Callable[[Sequence[str]], None] | None = Non
     for warning in (*recipe.warnings, *odd):
         sys.stderr.write(f"paddock: warning: {warning}\n")
     sys.stderr.flush()
-    if chosen.is_here:
-        return _train_here(recipe, chosen.env)
+    if chosen.is_here:  # as `python -u -m paddock.rec.worker` would
+        for name, value in chosen.env.items():
+            os.environ.setdefault(name, value)  # frameworks read them when they are imported
+        if not getattr(sys.flags, "safe_path", False) and os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())  # users' files import modules beside them
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)
+        worker = importlib.import_module("paddock.rec.worker")  # numpy and more; others need none
+        code: int = worker.train_recipe(recipe)
+        return code
     env = {**chosen.env, **os.environ}
     if recipe.engine is EngineKind.LOCAL_CLUSTER:
         env |= _hand_over(recipe, chosen.worker)
     # The program takes our place: its exit code, its signals, its terminal.
     os.execve(chosen.words[0], list(chosen.words), env)
-
-
-def _train_here(recipe: Recipe, env: Mapping[str, str]) -> int:
-    """Train in this process as `python -u -m paddock.rec.worker` would; returns the exit code."""
-    for name, value in env.items():
-        os.environ.setdefault(name, value)  # frameworks read them when they are imported
-    if not getattr(sys.flags, "safe_path", False) and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # users' files import modules beside them
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)
-    worker = importlib.import_module("paddock.rec.worker")  # numpy and more; others need none
-    code: int = worker.train_recipe(recipe)
-    return code
 
 
 def _hand_over(recipe: Recipe, words: Sequence[str]) -> dict[str, str]:

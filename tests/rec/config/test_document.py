@@ -46,7 +46,7 @@ def test_references_that_multiply_are_limited() -> None:
 def test_a_key_of_an_unknown_entry_changes_all_entries() -> None:
     """-o runner.epochs=1 needs no runner's name."""
     document = parse("runner: [{name: a}, {name: b}]", "c.yaml")
-    set_value(document, "runner.epochs", 1)
+    set_value(document, "runner.epochs", "1")
     assert [each["epochs"] for each in document.tree["runner"]] == [1, 1]
     assert document.source(("runner", "1", "epochs")) == "-o runner.epochs"
 

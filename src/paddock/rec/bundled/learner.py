@@ -155,7 +155,7 @@ class BundledLearner:
                     hint="another directory, or the config of that model",
                 )
         if self.place.worker == 0 or self.place.servers == 0:
-            if is_export(directory):
+            if any(Path(directory, name).is_file() for name in FILES.values()):  # an export
                 import_model(self.net, directory)
                 if self.trainer.dense is not None:
                     self.trainer.dense.set()
@@ -226,11 +226,6 @@ def export_model(net: Net, name: str, run: TrainingRun, directory: str) -> None:
         "tensors": {name: list(one.shape) for name, one in state.items()},
     }
     (where / "model.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")
-
-
-def is_export(directory: str) -> bool:
-    """export_model() wrote the directory."""
-    return any(Path(directory, name).is_file() for name in FILES.values())
 
 
 def import_model(net: Net, directory: str) -> None:

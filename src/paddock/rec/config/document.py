@@ -126,26 +126,20 @@ def parse(text: str, name: str) -> Document:
     return document
 
 
-def read_value(text: str) -> Any:
-    """A value as YAML has it; what is no YAML is a text.
-
-    >>> read_value("0.5"), read_value("1e-4"), read_value("[1, 2]"), read_value("a: b: c")
-    (0.5, 0.0001, [1, 2], 'a: b: c')
-    """
-    try:
-        return yaml.load(text, Loader)  # it is a SafeLoader
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError):
-        return text
-
-
-def set_value(document: Document, key: str, value: Any) -> None:
+def set_value(document: Document, key: str, text: str) -> None:
     """Change a key, or add it. Entries of 1.8.5's lists are found by name; without one, all are.
 
+    text: the value as YAML has it; what is no YAML is a text.
+
     >>> document = parse("runner: [{name: a, epochs: 1}, {name: b}]", "c.yaml")
-    >>> set_value(document, "runner.epochs", 3); set_value(document, "runner.b.device", "gpu")
+    >>> set_value(document, "runner.epochs", "3"); set_value(document, "runner.b.device", "gpu")
     >>> document.tree["runner"]
     [{'name': 'a', 'epochs': 3}, {'name': 'b', 'epochs': 3, 'device': 'gpu'}]
     """
+    try:
+        value = yaml.load(text, Loader)  # it is a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, OverflowError):
+        value = text
     first, *rest = key.split(".")
     section = document.tree.get(first)
     places: list[tuple[Path, dict[str, Any]]] = [((), document.tree)]

@@ -19,7 +19,7 @@ from paddock.data.files import is_elsewhere
 from paddock.errors import Problem, UsageError
 from paddock.rec.config.args import RecArgs, read_args
 from paddock.rec.config.backend import choose_cluster, choose_engine, read_backend
-from paddock.rec.config.document import Path, flatten, parse, read_value, set_value
+from paddock.rec.config.document import Path, flatten, parse, set_value
 from paddock.rec.config.folder import (
     DYGRAPH,
     INSIDE,
@@ -89,7 +89,7 @@ class _Resolver:
     def recipe(self) -> Recipe:
         document, reader = self.document, self.reader
         for key, text in self.request.options:
-            set_value(document, self._full(key), read_value(text))
+            set_value(document, self._full(key), text)
         self._find_workspace()
         drafts = self.form.read(reader, is_evaluation=self.request.evaluate)
         is_given = self.request.backend and self.request.role != "WORKER"
