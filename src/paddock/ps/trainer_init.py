@@ -111,18 +111,16 @@ def _gather(
         else:
             continue
         try:
-            found[name] = _convert(value, kind)
+            text = str(value).strip().lower()
+            if kind is str:
+                is_list = isinstance(value, (list, tuple))
+                found[name] = ",".join(map(str, value)) if is_list else str(value)
+            else:
+                found[name] = BOOLS[text] if kind is bool else int(text)
         except (ValueError, KeyError):
             word = {int: "a whole number", bool: "true or false", str: "text"}[kind]
             problems.append(Problem(f"{source} is {value!r}", word))
     return found
-
-
-def _convert(value: Any, kind: type) -> Any:
-    if kind is str:
-        return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    text = str(value).strip().lower()
-    return BOOLS[text] if kind is bool else int(text)
 
 
 def _endpoints(

@@ -98,7 +98,10 @@ def set_first(client: TableClient, name: str, give: Callable[[], object]) -> Non
 
 
 class TensorTable(FlatParameters):
-    """A framework's tensors as a dense table, which begins with their values."""
+    """A framework's tensors as a dense table, which begins with their values.
+
+    held: the gradient, (size,) float32, that is to be pushed; may be changed before.
+    """
 
     def __init__(
         self, framework: Framework, client: TableClient, tensors: Sequence[Any], **options: Any
@@ -110,12 +113,7 @@ class TensorTable(FlatParameters):
     def hold(self, grads: Floats, used: list[bool]) -> None:
         """Takes a gradient, (size,) float32. Raises RequestError when it is not finite."""
         check_finite(self.table, grads, None)
-        self._grads, self._used = grads, used
-
-    @property
-    def held(self) -> Floats:
-        """The gradient, (size,) float32, that is to be pushed; may be changed before."""
-        return self._grads
+        self.held, self._used = grads, used
 
     def set(self) -> None:
         """The servers take the values that the tensors have now."""
@@ -124,7 +122,7 @@ class TensorTable(FlatParameters):
 
     def push(self) -> None:
         """Sends what is held."""
-        self.send(self._grads, self._used)
+        self.send(self.held, self._used)
 
 
 class ModelParameters(TensorTable):

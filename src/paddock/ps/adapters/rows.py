@@ -19,6 +19,9 @@ from paddock.ps.table.contributions import SparseGradients, added_up
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import unique
 
+# Rows asked for at once, of a table pulled as a whole.
+BLOCK_ROWS = 1 << 16
+
 
 class DeclaredTable:
     """A table that this trainer declares, and its learning rate where a scheduler drives it."""
@@ -142,6 +145,22 @@ class EmbeddingTable(DeclaredTable):
         """Drops the gradients not pushed yet (a batch to be left out). Returns how many."""
         waiting, self._pieces = len(self._pieces), []
         return waiting
+
+
+def set_all_rows(client: TableClient, table: str, weights: Floats) -> None:
+    """The rows of ids from 0 on become these, (n, dim) float32, a block at a time."""
+    for start in range(0, len(weights), BLOCK_ROWS):
+        part = weights[start : start + BLOCK_ROWS]
+        client.set(table, np.arange(start, start + len(part)), part)
+
+
+def pull_all_rows(client: TableClient, spec: SparseSpec, rows: int) -> Floats:
+    """The rows of ids from 0 on, (rows, dim) float32, pulled a block at a time."""
+    out = np.empty((rows, spec.dim), np.float32)
+    for start in range(0, rows, BLOCK_ROWS):
+        ids = np.arange(start, min(start + BLOCK_ROWS, rows))
+        out[start : start + len(ids)] = client.pull(spec.name, ids)
+    return out
 
 
 def _merged(pieces: list[SparseGradients]) -> SparseGradients:

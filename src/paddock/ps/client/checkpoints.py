@@ -152,7 +152,8 @@ def load(
         if _places(peers) == before:
             for peer, order in zip(peers, orders, strict=True):
                 if order["directory"] != str(checkpoint.path.parent):
-                    _forget(peer, LOAD + checkpoint.checksum)
+                    files = LOAD + checkpoint.checksum
+                    peer.ask(Op.CONTROL, {"do": "forget", "files": files})
             return checkpoint
     raise PaddockError(
         f"shards moved while {checkpoint.path} was loaded: some may not have been read",
@@ -205,7 +206,7 @@ def _fetch(peer: ServerConnection, files: Iterable[tuple[str, int]], into: Path)
                         )
         sync_files(into)
         sync_path(into)
-    _forget(peer, SAVE)
+    peer.ask(Op.CONTROL, {"do": "forget", "files": SAVE})
 
 
 def _send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
@@ -225,7 +226,3 @@ def _send(peer: ServerConnection, checkpoint: Checkpoint) -> None:
                 while piece := opened.read(PIECE):
                     peer.file(Op.WRITE, file, at, piece)
                     at += len(piece)
-
-
-def _forget(peer: ServerConnection, files: str) -> None:
-    peer.ask(Op.CONTROL, {"do": "forget", "files": files})

@@ -178,7 +178,8 @@ class Client:
         Args:
             table: Its name.
             keys: int64 of any shape; they may repeat.
-            distinct: No key repeats, as adapters know.
+            distinct: No key repeats, as adapters know. It is believed; one that does is fetched
+                twice.
 
         Returns:
             float32, of the shape (*keys.shape, dim), in the order of the keys.
@@ -240,7 +241,8 @@ class Client:
             grads: float32, (*keys.shape, dim), all finite.
             shows: float32 of keys' shape, for tables with statistics.
             clicks: As shows.
-            distinct: No key repeats, as adapters know.
+            distinct: No key repeats, as adapters know. It is believed: of one that does the servers
+                apply all gradients in turn, or only the last, and do not say so.
 
         Raises:
             UsageError: a shape or a type is wrong; nothing was sent.

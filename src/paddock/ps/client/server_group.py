@@ -151,29 +151,24 @@ def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None,
             peer.drop("pull")  # Answers that nobody has read would be taken for others.
 
 
-class PullBatch:
-    """Pulls that are on their way together: one round trip, however many tables and servers."""
+def run_pulls(peers: Sequence[ServerConnection], pulls: Sequence[Pull]) -> Iterator[None]:
+    """Have the pulls answered in one round trip, however many tables and servers; after the first
+    turn they are on their way.
 
-    def __init__(self, peers: Sequence[ServerConnection], pulls: Sequence[Pull]) -> None:
-        asked: dict[int, list[PullRequest]] = {}
-        for pull in pulls:
-            for request in pull.requests:
-                asked.setdefault(request.server, []).append(request)
-        self._runs = [_run(peers[server], mine) for server, mine in asked.items()]
-        self._turn()
-
-    def finish(self) -> None:
-        """Read all answers. Raises RequestError, but for shards that have moved; PaddockError."""
-        while self._runs:
-            self._turn()
-
-    def _turn(self) -> None:
-        try:
-            self._runs = [run for run in self._runs if next(run, self) is not self]
-        except BaseException:
-            for run in self._runs:
-                run.close()
-            raise
+    Raises RequestError, but for shards that have moved; PaddockError.
+    """
+    asked: dict[int, list[PullRequest]] = {}
+    for pull in pulls:
+        for request in pull.requests:
+            asked.setdefault(request.server, []).append(request)
+    runs, ended = [_run(peers[server], mine) for server, mine in asked.items()], object()
+    try:
+        while runs:
+            runs = [run for run in runs if next(run, ended) is not ended]
+            yield
+    finally:
+        for run in runs:
+            run.close()
 
 
 class ServerGroup:
@@ -193,7 +188,7 @@ class ServerGroup:
         self.ended = 0
         self.all_ended: dict[int, int] = {}
         self.progress = OffsetProgress(len(peers))
-        self._flight: PullBatch | None = None  # what was asked ahead
+        self._flight: Iterator[None] | None = None  # what was asked ahead
 
     def marks(self, of: int | None = None) -> list[OffsetMark]:
         """The progress that each server has of a trainer's batches; of this one by default."""
@@ -249,15 +244,16 @@ class ServerGroup:
         """Send the requests of a pull of keys, (n,); the next one of these takes what comes."""
         self.finish_pulls()
         pull = Pull(remote, keys)
-        self._flight = PullBatch(self.peers, [pull])
+        self._flight = run_pulls(self.peers, [pull])
+        next(self._flight, None)
         remote.ahead = pull
 
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
         flight, self._flight = self._flight, None
         try:
-            if flight is not None:
-                flight.finish()
+            for _ in flight or ():
+                pass
         except BaseException:
             for remote in self.tables.values():
                 remote.ahead = None  # Its rows have not all come.
@@ -279,7 +275,8 @@ class ServerGroup:
                     size += len(one.body)
             pulls.append(pull)
         if size > SMALL_BYTES or not ask_once(asked):
-            PullBatch(self.peers, fresh).finish()
+            for _ in run_pulls(self.peers, fresh):
+                pass
         found, patience = list[Rows](), None
         for pull in pulls:
             while pull.refused:
@@ -287,7 +284,8 @@ class ServerGroup:
                 handle_moved(self, pull.remote, [no for _, no in pull.refused], patience)
                 moved, pull.refused = pull.refused, []
                 parts = [Pull(pull.remote, one.part, one.start) for one, _ in moved]
-                PullBatch(self.peers, parts).finish()
+                for _ in run_pulls(self.peers, parts):
+                    pass
                 for (one, _), part in zip(moved, parts, strict=True):
                     one.rows[:] = part.result()
                     if part.refused:  # All of it is asked for once more.

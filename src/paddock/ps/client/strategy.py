@@ -45,31 +45,28 @@ class Strategy:
         terms = {**self.terms(), "nonce": group.session_nonce}
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
-        while not self._begin(group, terms):
-            pass  # With a higher number than the coordinator knew of.
-
-    def _begin(self, group: ServerGroup, terms: dict[str, Any]) -> bool:
-        """The coordinator numbers this incarnation, and it begins. False: another one has it."""
-        answer = group.peers[0].ask(Op.JOIN, terms, again=True)
-        for peer in group.peers:
-            peer.name(int(answer["incarnation"]))
-        done = int(answer["step"])
-        # Each server remembers all of them: one that comes back empty is known as such, also by
-        # trainers that have not seen it before.
-        states = [peer.server_id for peer in group.peers]
-        for peer in group.peers:
+        while True:
+            answer = group.peers[0].ask(Op.JOIN, terms, again=True)
+            for peer in group.peers:
+                peer.name(int(answer["incarnation"]))
+            done = int(answer["step"])
+            # Each server remembers all of them: one that comes back empty is known as such, also
+            # by trainers that have not seen it before.
+            states = [peer.server_id for peer in group.peers]
+            fence = {"states": states, "nonce": group.session_nonce, "step": done}
             try:
-                peer.ask(Op.FENCE, {"states": states, "nonce": group.session_nonce, "step": done})
+                for peer in group.peers:
+                    peer.ask(Op.FENCE, fence)
+                break
             except RequestError as refusal:
                 if "newest" not in refusal.facts:
                     raise
+                # It begins with a higher number than the coordinator knew of.
                 terms["above"] = refusal.facts["newest"]
-                return False
         if "commit" in answer:
             order_all(group.peers[1:], Op.COMMIT, answer["commit"])
             group.all_ended = dict(answer["commit"]["ended"])
         group.step = done + 1
-        return True
 
     def terms(self) -> dict[str, Any]:
         """The terms that all trainers of a job must agree on."""

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from paddock.data.batch import Batch
 from paddock.errors import PaddockError, UsageError
+from paddock.ps.adapters.rows import pull_all_rows, set_all_rows
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 from paddock.rec.bundled.formats import format_of
 from paddock.rec.bundled.local_tables import LocalTables
@@ -208,8 +209,6 @@ def framework_of(run: TrainingRun) -> Any:
 
 
 FILES = {"torch": "model.pt", "paddle": "model.pdparams"}
-# Rows asked for at once.
-BLOCK = 1 << 16
 ROWS_MAX = 1 << 28
 
 
@@ -252,9 +251,7 @@ def import_model(net: Net, directory: str) -> None:
         )
     for name, table in tables.items():
         rows = state.pop(name)
-        for start in range(0, table.rows, BLOCK):
-            part = rows[start : start + BLOCK]
-            net.client.set(table.spec.name, np.arange(start, start + len(part)), part)
+        set_all_rows(net.client, table.spec.name, rows)
     net.load_state(state)
 
 
@@ -266,11 +263,7 @@ def _rows(net: Net, table: Table) -> NDArray[np.float32]:
             f"table {name!r} of {rows} rows is too large to export as one array ({ROWS_MAX})",
             hint="serve its rows: paddock ps publish",
         )
-    out = np.empty((rows, table.spec.dim), np.float32)
-    for start in range(0, rows, BLOCK):
-        ids = np.arange(start, min(start + BLOCK, rows))
-        out[start : start + len(ids)] = net.client.pull(name, ids)
-    return out
+    return pull_all_rows(net.client, table.spec, rows)
 
 
 # optimizer.class of PaddleRec's files, in small letters: the rules of the servers.

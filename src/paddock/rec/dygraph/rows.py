@@ -20,8 +20,6 @@ from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.paddle import PADDLE
 from paddock.rec.models import paddle_private as private
 
-# Rows set or pulled at once where a whole table moves.
-BLOCK_ROWS = 1 << 16
 Keys = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
@@ -73,7 +71,6 @@ class ServerEmbedding:
     def __init__(
         self, client: PullCache, spec: SparseSpec, rows: int, name: str, keys: list[str]
     ) -> None:
-        self.client = client.client
         self.rows = EmbeddingTable(client, spec, at_once=False)  # type: ignore[arg-type]  # it is one
         self.count, self.name, self.state_keys = rows, name, keys
         self.is_watched = True
@@ -106,20 +103,6 @@ class ServerEmbedding:
         # Zeros; but as alone the row has its gradient, which counts where norms are clipped.
         padded = paddle.to_tensor((ids == padding).astype(np.float32).reshape([*x.shape, 1]))
         return out - (out * padded).detach()
-
-    def set(self, weights: Floats) -> None:
-        """The servers take the whole table, (count, dim) float32."""
-        for start in range(0, self.count, BLOCK_ROWS):
-            part = weights[start : start + BLOCK_ROWS]
-            self.client.set(self.rows.table, np.arange(start, start + len(part)), part)
-
-    def whole(self) -> Floats:
-        """All rows, (count, dim) float32."""
-        out = np.empty((self.count, self.rows.spec.dim), np.float32)
-        for start in range(0, self.count, BLOCK_ROWS):
-            keys = np.arange(start, min(start + BLOCK_ROWS, self.count))
-            out[start : start + len(keys)] = self.client.pull(self.rows.table, keys)
-        return out
 
 
 class IdPredictor:

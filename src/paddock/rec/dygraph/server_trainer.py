@@ -26,6 +26,7 @@ from paddle.optimizer.lr import ReduceOnPlateau
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.adapters.dense import ModelBuffers, ModelParameters, set_first
+from paddock.ps.adapters.rows import pull_all_rows, set_all_rows
 from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.paddle import PADDLE
 from paddock.rec.dygraph.optimizer import (
@@ -100,7 +101,7 @@ class ServerTrainer:
 
         def give() -> None:
             for table, weight in zip(self.tables, first, strict=True):
-                table.set(PADDLE.array(weight))
+                set_all_rows(self.client, table.rows.table, PADDLE.array(weight))
 
         # Trainer 0 gives the rows, unless its earlier life or a checkpoint did; all wait.
         set_first(client, ROWS, give)
@@ -348,7 +349,8 @@ class ServerTrainer:
         """An ordinary state dict, with the whole embeddings, in the model's own order."""
         own: dict[str, Any] = dict(self.model.state_dict())
         for table in self.tables:
-            whole = paddle.to_tensor(table.whole())
+            rows = pull_all_rows(self.client, table.rows.spec, table.count)
+            whole = paddle.to_tensor(rows)
             own.update(dict.fromkeys(table.state_keys, whole))
         return {key: own[key] for key in self._keys if key in own}
 
@@ -373,7 +375,8 @@ class ServerTrainer:
                 part.set()
             for key, table in rows.items():
                 if key in state:
-                    table.set(np.asarray(state[key], np.float32))
+                    values = np.asarray(state[key], np.float32)
+                    set_all_rows(self.client, table.rows.table, values)
         self.client.barrier("rec.load")
 
 
