@@ -304,15 +304,16 @@ def _copy_all(
 ) -> None:
     done = 0
     for (low, begin), (high, end), path in zip(edges, edges[1:], paths, strict=False):
-        with path.open("r+b" if path.exists() else "wb", buffering=0) as target:
+        with path.open("r+b" if path.exists() else "w+b", buffering=0) as target:
             target.seek(0, os.SEEK_END)
             for number in range(low, min(high + 1, len(sources))):
                 first = begin if number == low else 0
                 last = end if number == high else sources[number].stat().st_size
                 if last <= first:
                     continue
-                if _ends_open(path):  # A file without a last newline does not run into the next.
-                    target.write(b"\n")
+                at = target.tell()
+                if at and os.pread(target.fileno(), 1, at - 1) != b"\n":
+                    target.write(b"\n")  # A file without a last newline does not run into the next.
                 with sources[number].open("rb", buffering=0) as source:
                     while first < last:
                         size = min(BLOCK * 16, last - first)
@@ -322,15 +323,6 @@ def _copy_all(
                             raise PaddockError(what, hint="split it again")
                         first, done = first + sent, done + sent
                         progress(min(done, total), total)
-
-
-def _ends_open(path: Path) -> bool:
-    """True when the file so far ends within a line."""
-    with path.open("rb") as file:
-        if not file.seek(0, os.SEEK_END):
-            return False
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) != b"\n"
 
 
 def _stored(file: DataFile, header: bytes, spool: Path, number: int) -> Path:

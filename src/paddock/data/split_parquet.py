@@ -24,7 +24,11 @@ def split_parquet(request: SplitRequest, paths: list[Path], progress: Progress) 
     """
     from pyarrow import parquet
 
-    groups = list(_groups(request))
+    groups: list[tuple[str, int, int]] = []  # file, number and rows of each row group
+    for file in request.files:
+        with open_parquet(file.path) as table:
+            for number in range(table.metadata.num_row_groups):
+                groups.append((file.path, number, table.metadata.row_group(number).num_rows))
     schema = _schema(request)
     rows = [count for _, _, count in groups]
     total = sum(rows)
@@ -49,14 +53,6 @@ def split_parquet(request: SplitRequest, paths: list[Path], progress: Progress) 
             done += count
             progress(done, total)
     return counts
-
-
-def _groups(request: SplitRequest) -> Iterator[tuple[str, int, int]]:
-    """Every row group: its file, its number, its rows."""
-    for file in request.files:
-        with open_parquet(file.path) as table:
-            for number in range(table.metadata.num_row_groups):
-                yield file.path, number, table.metadata.row_group(number).num_rows
 
 
 def _schema(request: SplitRequest) -> Any:

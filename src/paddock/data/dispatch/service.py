@@ -29,42 +29,37 @@ class DispatcherService:
     """Answers {"stream": name, "do": begin | turn | leave | found | forget | look, ...}."""
 
     def answer(
-        self, who: tuple[int, int] | None, question: Mapping[str, Any], desk: ServiceContext
+        self, who: tuple[int, int] | None, question: Mapping[str, Any], context: ServiceContext
     ) -> dict[str, Any]:
         """The reply, by its name. Raises UsageError."""
         name = str(question.get("stream", ""))
         of = f"{name}/"
-        notes = {k.removeprefix(of): v for k, v in desk.notes.items() if k.startswith(of)}
-        known = {key.partition("/")[0] for key in desk.notes}
+        notes = {k.removeprefix(of): v for k, v in context.notes.items() if k.startswith(of)}
+        known = {key.partition("/")[0] for key in context.notes}
         if not name or "/" in name or len(name) > NAME_LENGTH_MAX:
             raise UsageError(f"stream {name!r}", hint="a name without '/', of 1 to 100 letters")
         if name not in known and len(known) >= STREAMS_MAX:
             raise UsageError(f"stream {name!r}: there are {STREAMS_MAX} already", hint="use fewer")
-        dispatch = Dispatch(notes, desk.serial * NUMBERS_A_RECORD, desk.past)
+        dispatch = Dispatch(notes, context.serial * NUMBERS_A_RECORD, context.past)
         if question.get("do") == "look" or who is None:
             return dispatch.describe()
         if question.get("do") == "forget":
-            desk.keep({f"{name}/{key}": None for key in notes})
+            context.keep({f"{name}/{key}": None for key in notes})
             return {}
         event = event_from(who, question)
         aside = len(dispatch.aside)
         reply = dispatch.handle(event)
-        # It is early enough to ask who is gone when somebody waits for him.
-        gone = (
-            [n for n in reply.holders if desk.is_gone(n)]
-            if isinstance(reply, messages.Wait)
-            else []
-        )
-        for number in gone:
-            dispatch.handle(messages.WorkerLost(number))
-            desk.say(f"stream {name}: worker {number} is gone, its chunks are given on")
-        if gone:
-            reply = dispatch.handle(event)
+        if isinstance(reply, messages.Wait):  # Early enough to ask which workers are gone.
+            gone = list(filter(context.is_gone, reply.holders))
+            for number in gone:
+                dispatch.handle(messages.WorkerLost(number))
+                context.say(f"stream {name}: worker {number} is gone, its chunks are given on")
+            reply = dispatch.handle(event) if gone else reply
         changes = dispatch.changes()
         if changes:
-            desk.keep({f"{name}/{key}": value for key, value in changes.items()})
+            context.keep({f"{name}/{key}": value for key, value in changes.items()})
         for one in dispatch.aside[aside:]:
-            desk.say(
+            context.say(
                 f"stream {name}: chunk {one.chunk} is set aside at record {one.start} of it, in "
                 f"pass {one.pass_}: {one.reason}"
             )

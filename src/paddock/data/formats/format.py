@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -79,6 +79,11 @@ def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> Lines[T
             good.append(found)
         offset += len(line) + 1
     return Lines(good, len(lines), tuple(bad), bad_count)
+
+
+def label_of(sparse_slots: Sequence[str], label: str | None) -> str:
+    """The slot that is the label: the first sparse one where none is named; "" for none."""
+    return label if label is not None else next(iter(sparse_slots), "")
 
 
 class TextFormat(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddock.data.batch import Bag, Batch, Floats, Ids
+from paddock.data.formats.format import label_of
 from paddock.errors import UsageError
 
 Sample = Sequence[tuple[str, Sequence[Any]]]
@@ -46,8 +47,11 @@ def columns_of(samples: Sequence[Sample], slots: SampleSlots) -> Batch:
                 f"a sample has the slots {odd}; the first one has {', '.join(names)}",
                 hint="every sample has all slots, in the same order",
             )
-        for name, values in sample:
-            found[name].append(_as_list(values))
+        for name, given in sample:
+            values: Any = given
+            if isinstance(values, np.ndarray):
+                values = values.reshape(-1).tolist()
+            found[name].append(values if isinstance(values, (list, tuple)) else [values])
     ids: dict[str, Ids | Bag] = {}
     dense: dict[str, Floats] = {}
     label = np.empty(0, np.float32)
@@ -59,13 +63,6 @@ def columns_of(samples: Sequence[Sample], slots: SampleSlots) -> Batch:
         else:
             ids[name] = _ids(name, rows)
     return Batch(len(samples), ids, dense, label)
-
-
-def _as_list(values: Any) -> Sequence[Any]:
-    if isinstance(values, np.ndarray):
-        flat: list[Any] = values.reshape(-1).tolist()
-        return flat
-    return values if isinstance(values, (list, tuple)) else [values]
 
 
 def _numbers(name: str, rows: Sequence[Sequence[Any]]) -> Floats:
@@ -104,6 +101,5 @@ def _array(name: str, values: Iterable[Any], dtype: Any) -> Any:
 def dense_and_label(
     sparse_slots: Sequence[str], dense_slots: Mapping[str, int] | Iterable[str], label: str | None
 ) -> SampleSlots:
-    """The slots of a declaration: the first sparse slot is the label where none is named."""
-    named = label if label is not None else (sparse_slots[0] if sparse_slots else "")
-    return SampleSlots(frozenset(dense_slots), named)
+    """The slots of a declaration."""
+    return SampleSlots(frozenset(dense_slots), label_of(sparse_slots, label))

@@ -14,7 +14,7 @@ import numpy as np
 
 from paddock.data.batch import Bag, Batch, Ids, matrix_columns
 from paddock.data.formats import slot_kernel as kernel
-from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, read_lines
+from paddock.data.formats.format import BAD_KEPT, Bad, Parsed, label_of, read_lines
 from paddock.data.formats.numbers import plain_integer, plain_number
 from paddock.errors import Problem, UsageError
 from paddock.ps.jit import HAVE_NUMBA
@@ -68,9 +68,7 @@ class SlotFormat:
     @property
     def label_slot(self) -> str:
         """The slot that is the label, "" for none."""
-        if self.label is not None:
-            return self.label
-        return self.sparse_slots[0] if self.sparse_slots else ""
+        return label_of(self.sparse_slots, self.label)
 
     @property
     def sparse(self) -> tuple[str, ...]:
@@ -214,13 +212,22 @@ def _parse_plain(form: SlotFormat, block: bytes) -> Parsed:
     seen = dict.fromkeys((slot.decode() for slot in kinds), 0)
     unknown: Counter[str] = Counter()
     for row, found in enumerate(lines.found):
-        _store(form, rows, row, found, more)
-        for slot, values in found.items():
-            name = slot.decode("utf-8", "replace")
-            if slot in kinds:
-                seen[name] += 1
+        for column, slot in enumerate(form.sparse):
+            first, *rest = found.get(slot.encode(), [form.padding])
+            rows.matrix[row, column] = int(first)
+            more.extend((row, column, int(value)) for value in rest)
+        column = 0
+        for slot, width in form.dense:
+            rows.dense[row, column : column + width] = found.get(slot.encode(), form.padding)
+            column += width
+        if form.label_slot:
+            rows.label[row] = found[form.label_slot.encode()][0]
+        for name, values in found.items():
+            slot = name.decode("utf-8", "replace")
+            if name in kinds:
+                seen[slot] += 1
             else:
-                unknown[name] += len(values)
+                unknown[slot] += len(values)
     batch = _batch(form, rows, len(lines.found), np.array(more, np.int64).reshape(-1, 3))
     return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen, unknown)
 
@@ -255,22 +262,6 @@ def _line(
     if form.label_slot and form.label_slot.encode() not in found:
         return _reason(form, kernel.NO_LABEL, form.label_slot, b"")
     return found
-
-
-def _store(
-    form: SlotFormat, rows: kernel.SlotRows, row: int, found: dict[bytes, list[float]],
-    more: list[tuple[int, int, int]],
-) -> None:  # fmt: skip
-    for column, slot in enumerate(form.sparse):
-        first, *rest = found.get(slot.encode(), [form.padding])
-        rows.matrix[row, column] = int(first)
-        more.extend((row, column, int(value)) for value in rest)
-    column = 0
-    for slot, width in form.dense:
-        rows.dense[row, column : column + width] = found.get(slot.encode(), form.padding)
-        column += width
-    if form.label_slot:
-        rows.label[row] = found[form.label_slot.encode()][0]
 
 
 LINES_MAX = 1000  # that are looked at

@@ -21,7 +21,7 @@ import numpy as np
 from paddock.data.batch import Bag, Batch, Floats, Ids, matrix_columns
 from paddock.data.chunks import Chunk
 from paddock.data.files import open_parquet
-from paddock.data.formats.format import Parsed, read_lines
+from paddock.data.formats.format import Parsed, label_of, read_lines
 from paddock.data.formats.hashing import text_id
 from paddock.data.formats.numbers import plain_integer, plain_number
 from paddock.errors import Problem, UsageError
@@ -54,7 +54,7 @@ def columns_from(
     >>> [(c.name, c.kind.value, c.ids) for c in columns]
     [('click', 'label', 0), ('user', 'id', 0), ('city', 'hash', 100), ('age', 'number', 0)]
     """
-    named = label if label is not None else (sparse_slots[0] if sparse_slots else "")
+    named = label_of(sparse_slots, label)
     columns, problems = [], []
     for slot in sparse_slots:
         name, sign, size = slot.partition("%")

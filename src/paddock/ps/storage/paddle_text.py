@@ -91,14 +91,6 @@ def _columns_by_rule(dim: int) -> dict[str, Columns]:
     }  # fmt: skip
 
 
-def _fitting(dim: int, count: int) -> str:
-    """A hint: the rules whose lines have so many columns."""
-    rules = _columns_by_rule(dim).items()
-    fit = [rule for rule, one in rules if count in (one.short, one.full)]
-    told = f"of dim {dim}, {' and '.join(fit)} have so many" if fit else f"no rule's of dim {dim}"
-    return f"give the dim and the rule it was saved with: {told}"
-
-
 class PaddleRows(NamedTuple):
     """Rows of a sparse table. keys, shows, clicks: (n,). weights: (n, dim).
 
@@ -160,7 +152,12 @@ def read_part(path: Path, columns: Columns) -> PaddleRows:
         if count not in (columns.short, columns.full) and len(problems) < _PROBLEMS_MAX:
             text = f"{path}, line {number}: {count} columns after the key instead of "
             text += f"{columns.short} or {columns.full}"
-            problems.append(Problem(text, _fitting(columns.embedx_dim + 1, count)))
+            dim = columns.embedx_dim + 1
+            rules = _columns_by_rule(dim).items()
+            fit = " and ".join(rule for rule, one in rules if count in (one.short, one.full))
+            told = f"of dim {dim}, {fit} have so many" if fit else f"no rule's of dim {dim}"
+            hint = f"give the dim and the rule it was saved with: {told}"
+            problems.append(Problem(text, hint))
         if len(problems) >= _PROBLEMS_MAX:
             break
     if problems:
