@@ -5,7 +5,7 @@ torch, paddle   a stream as the framework's IterableDataset
 files           finds files, cuts them into chunks, reads blocks of whole lines
 chunks          a file of data, and a chunk of it
 batch           a batch of examples as columns: joined, sliced, put in order
-assign          which worker reads which file, decided before the job starts
+assign          files are assigned to workers before the job starts
 dispatch        chunks leased to the worker that is free
 formats         blocks of files become batches
 split           cuts data into shards: lines, shuffled lines, by a key

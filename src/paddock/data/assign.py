@@ -1,4 +1,4 @@
-"""Which worker reads which file, decided before the job starts. Pure.
+"""Files are assigned to workers before the job starts. Pure.
 
 The plan is the same on every node, and checked: each file has one worker, each worker a file.
 """

@@ -182,7 +182,7 @@ def cut_files(files: Iterable[DataFile], chunk_bytes: int = CHUNK_BYTES) -> list
 
 
 class Chunks(Sequence[Chunk]):
-    """The same, made when they are asked for: a million of them take no memory."""
+    """The chunks of files, each made when it is asked for: a million of them take no memory."""
 
     def __init__(self, files: Sequence[DataFile], chunk_bytes: int) -> None:
         self.files = files
@@ -280,7 +280,7 @@ def blocks(chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
 
 
 def lines_of(file: IO[bytes], chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """The same, of what is open; a chunk without an end is all of it. It may be a pipe."""
+    """As `blocks`, of an open file or pipe; a chunk without an end is all of it."""
     path, end = chunk.path, chunk.end if chunk.end >= 0 else END_OF_FILE
     rest, at = b"", 0
     is_within = chunk.start == 0

@@ -41,7 +41,7 @@ class Manifest:
     unit: str = "examples"  # what is counted: examples, lines, rows
 
     def as_json(self) -> dict[str, object]:
-        """As it is written."""
+        """The manifest as it is written."""
         return {
             "version": VERSION,
             "kind": self.kind,
@@ -98,7 +98,7 @@ def file_hash(path: Path) -> str:
 
 
 def refuse_taken(directory: Path, names: Iterable[str]) -> None:
-    """Nothing that is there is written over. Raises: UsageError naming what is there."""
+    """Raises: UsageError naming a file of these, or a manifest, that is there already."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"'{directory}' is a file", hint="choose a directory with --out")
     taken = [name for name in (*names, MANIFEST) if (directory / name).exists()]

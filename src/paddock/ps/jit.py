@@ -167,7 +167,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
 
 def _tell(directory: str) -> None:
-    """Once a process: what takes so long."""
+    """Tells, once a process, what takes so long."""
     global _is_told
     if not _is_told:
         _is_told = True
@@ -177,7 +177,7 @@ def _tell(directory: str) -> None:
 
 
 def _warn(error: Exception) -> None:
-    """Once a process."""
+    """Warns, once a process, that compiled code cannot be kept."""
     global _is_warned
     if not _is_warned:
         _is_warned = True

@@ -57,7 +57,7 @@ class ActiveLease:
     ahead: Sequence[Any] = ()
 
     def rewind(self, to: int) -> None:
-        """Read again from there on."""
+        """The chunk is read again from record `to` on."""
         self.read, self.end, self.source, self.ahead = to, None, None, ()
 
 
@@ -123,7 +123,7 @@ class LeasedBatches:
     # ------------------------------------------------------------------------------- begin, end
 
     def begin(self) -> None:
-        """Go on where this worker, or its incarnation before, was. Once."""
+        """Registers the worker, once: it goes on where it, or its incarnation before, was."""
         if self._has_begun:
             return
         seen = self.port.seen()
@@ -152,7 +152,7 @@ class LeasedBatches:
             self._held[lease.number] = ActiveLease(lease, start, start, start)
 
     def leave(self) -> None:
-        """Give back what is not done; another worker goes on there. Then it may begin again."""
+        """Gives back the leases that are not done; the worker may begin again later."""
         if not self._has_begun:
             return
         self._has_begun = False
@@ -181,7 +181,7 @@ class LeasedBatches:
         self.is_ended = self.is_ended or 0 < self.plan.passes <= self.pass_
 
     def batches(self) -> Iterator[Any]:
-        """The same; to ask for the next one says that the one before was used."""
+        """The batches of `items`; to ask for the next one says that the one before was used."""
         for item in self.items():
             assert item is not None, "each was used before the next"
             self._latest = item

@@ -25,7 +25,7 @@ from paddock.ps.strategies import CLOCKED
 if TYPE_CHECKING:
     from paddock.ps import Client
 
-# Who has nothing to read and no step to share asks again after so long: from, to.
+# A worker that has nothing to read and no step to share asks again after so long: from, to.
 IDLE_SECONDS = (0.02, 1.0)
 
 
@@ -65,7 +65,7 @@ class LocalDispatcher:
         return True
 
     def idle(self, turn: int) -> None:
-        """Nothing to read for the turn-th time: let others go on."""
+        """The worker has nothing to read for the turn-th time, and lets others go on."""
         raise AssertionError("somebody else is waited for, and there is nobody")
 
     def progress(self) -> dict[str, Any]:
@@ -73,13 +73,13 @@ class LocalDispatcher:
         return self._dispatch.describe()
 
     def to_json(self) -> dict[str, Any]:
-        """All that another process needs to go on."""
+        """The dispatcher's state and the worker's offset as JSON: another process goes on there."""
         notes = {key: value for key, value in self.notes.items() if value is not None}
         state: dict[str, Any] = json.loads(json.dumps({"notes": notes, "position": self.offset}))
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """The dispatcher goes on from what `to_json` gave."""
         self.notes, self.offset = dict(state["notes"]), state["position"]
         self._dispatch = Dispatch(self.notes)
 
@@ -162,7 +162,7 @@ class SharedDispatcher:
         self._sleep(min(longest, first * 2.0 ** min(turn, 16)))
 
     def attach(self, before_step: Callable[[], None]) -> None:
-        """Have this called at the end of each of the client's batches. Raises UsageError."""
+        """The client calls this at the end of each of its batches. Raises UsageError."""
         if self._client.before_step is not None:
             raise UsageError(
                 "this client's batches are another stream's already",
@@ -171,5 +171,5 @@ class SharedDispatcher:
         self._client.before_step = before_step
 
     def detach(self) -> None:
-        """The client's batches are nobody's."""
+        """The client's batches belong to no stream any more."""
         self._client.before_step = None

@@ -78,8 +78,8 @@ class LeaseResult(NamedTuple):
 
 @dataclass(slots=True)
 class LeaseHolder:
-    """waits: it was told so. is_gone: for good. leases_revoked: leases of it were given to others
-    since it began."""
+    """A worker and its chunk leases. waits: it holds fewer than it asked for, and got none since.
+    is_gone: for good. leases_revoked: others were given leases of it since it registered."""
 
     incarnation: int
     leases: list[ChunkLease] = field(default_factory=list)
@@ -132,7 +132,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseChunks:
-    """A worker gives back what it holds. seen: as in RegisterWorker."""
+    """A worker gives its leases back. seen: as in RegisterWorker."""
 
     worker: int
     incarnation: int
@@ -174,7 +174,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do now. holders: whose leases are waited for."""
+    """The worker waits: no chunk is to do now. holders: the workers whose leases it waits for."""
 
     holders: tuple[int, ...]
 
@@ -215,7 +215,7 @@ class Differs:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It is as was said."""
+    """The event was taken; nothing is left to say."""
 
 
 Reply = Granted | Wait | AskProgress | Over | Failed | Rejoin | Differs | Done
@@ -228,7 +228,7 @@ _MASK = (1 << 64) - 1
 
 
 def place_in(count: int, seed: int | None, pass_: int, index: int) -> int:
-    """Which of `count` chunks is number `index` of a pass: a permutation, of no memory.
+    """The chunk, of `count`, that is number `index` of a pass: a permutation, of no memory.
 
     A Feistel network over the smallest even number of bits, walked until it is below count
     (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002).

@@ -114,7 +114,7 @@ def parse_chunk(form: Format, chunk: Chunk) -> Iterator[tuple[bytes | None, Pars
 
 @dataclass
 class Coverage:
-    """Which slots the data really has, summed over blocks."""
+    """The coverage of slots: which of them the data really has, summed over blocks."""
 
     examples: int = 0
     seen: Counter[str] = field(default_factory=Counter)

@@ -38,7 +38,7 @@ def square_sums(grads: F32) -> F64:
 
 
 def square_sum(row: F32) -> Any:
-    """The same in kernels: of one row (dim,), a number; of rows (1, n, dim), a column (n, 1)."""
+    """The sum of squares in kernels: of a row (dim,), or of rows (1, n, dim) a column (n, 1)."""
     return square_sums(row[0])[:, None]
 
 

@@ -78,7 +78,7 @@ class Updater:
             values[rows] = block
 
     def _apply_arrays(self, block: F32, grads: F32, lr: float, options: F64) -> None:
-        """The same of (n, width), as one row of arrays: (n, dim), and (n, 1) of the scalars."""
+        """Updates block (n, width) as one row of arrays: (n, dim), and (n, 1) of the scalars."""
         ends = np.cumsum([self.dim] + [1 if slot.per_row else self.dim for slot in self.slots])
         columns = np.split(block, ends[:-1], axis=1)
         values, array_grads = np.empty((1, len(columns)), object), grads[None, None]

@@ -30,7 +30,7 @@ def is_row_array(name: str) -> bool:
 
 
 def sort_rows(arrays: Mapping[str, Array]) -> Arrays:
-    """The same rows, (n, ...) each, by ascending key."""
+    """The rows, (n, ...) each, by ascending key."""
     keys = arrays[KEYS]
     if len(keys) < 2 or bool(np.all(keys[1:] > keys[:-1])):
         return dict(arrays)

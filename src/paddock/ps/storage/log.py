@@ -296,7 +296,7 @@ class RecordLog:
     def follow(
         self, from_lsn: int, wait_seconds: float
     ) -> Iterator[tuple[int, frames.Header, memoryview]]:
-        """As `read`; when there is no such record yet, waits that long for the first."""
+        """The records of `read`; when there is none yet, it waits that long for the first."""
         deadline = time.monotonic() + wait_seconds
         with self._lock:
             while self.last < from_lsn:

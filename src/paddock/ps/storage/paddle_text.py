@@ -65,7 +65,7 @@ class Columns(NamedTuple):
 
     @property
     def weights(self) -> list[int]:
-        """Which of them are the weights."""
+        """The columns that are weights."""
         return [_FACTS, *range(self.short, self.short + self.embedx_dim)]
 
 

@@ -1,4 +1,4 @@
-"""Which keys get a row, and which rows are given up: counts, scores, chance and age.
+"""Keys are admitted to rows, and rows are given up: by counts, scores, chance and age.
 
 Time comes with the call (seconds of the record being applied) and chance from a hash of (seed,
 key, lsn), so a replay decides the same.
@@ -30,7 +30,7 @@ def score(shows: F32, clicks: F32, spec: AccessorSpec) -> F32:
 
 
 def seconds(now: float) -> np.uint32:
-    """Whole seconds since 1970 in 4 bytes, until 2106."""
+    """The time in whole seconds since 1970, in 4 bytes, until 2106."""
     out: np.uint32 = np.uint32(min(max(int(now), 0), 0xFFFFFFFF))
     return out
 

@@ -118,7 +118,7 @@ class DenseTable:
             cut.clear()
 
     def cut_state(self, cut: dict[int, State], shard: int) -> State:
-        """As shard_state, at the cut. Raises KeyError when it is not kept any more."""
+        """The shard_state at the cut. Raises KeyError when it is not kept any more."""
         return cut.pop(shard)
 
     def check_state(self, shard: int, state: State) -> None:

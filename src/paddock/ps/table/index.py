@@ -72,7 +72,7 @@ def _make(
     free: I32,
     counters: I64,
 ) -> int:
-    """As _find from `begin` on, and gives unknown keys a row; the end, or where a shard is full."""
+    """Gives keys from `begin` on their rows, unknown ones new rows; stops where a shard is full."""
     s = np.uint64(shift)
     for i in range(begin, keys.size):
         shard, slot, row = _probe(keys[i], slots, table, s)
@@ -328,7 +328,7 @@ def slots_for(shard: int, keys: int) -> int:
 
 
 class DictIndex:
-    """The same with one dict for each shard, for where numba is missing."""
+    """The index with one dict for each shard, for where numba is missing."""
 
     def __init__(self, shards: int) -> None:
         self._shards = shards
@@ -383,7 +383,7 @@ class DictIndex:
         return sys.maxsize
 
     def reserve(self, keys: I64) -> None:
-        """Nothing: a dict grows by itself; keys: (n,) int64."""
+        """A dict grows by itself; keys: (n,) int64."""
 
     def entries(self, shard: int) -> tuple[I64, I64]:
         """(keys, rows) of a shard; copies."""

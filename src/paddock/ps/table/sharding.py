@@ -1,4 +1,4 @@
-"""Which shard a key belongs to, which server a shard; and a client's work on a batch of keys.
+"""Keys belong to shards, shards to servers; and a client's work on a batch of keys.
 
 shard = the top bits of mix64(key); the index takes its slot from the low bits. No state here.
 

@@ -259,7 +259,7 @@ class SparseTable:
             column.need(self._index.top)
 
     def _push_partly(self, rows: I64, grads: F32, lr: float | Rate, lsn: int) -> None:
-        """As apply, but columns from unlock_from on stay what they are in rows of low score."""
+        """Applies grads, but rows of low score keep their columns from unlock_from on."""
         accessor, dim = self.spec.accessor, self.spec.dim
         reached = score(
             self._columns["shows"].array[rows], self._columns["clicks"].array[rows], accessor
@@ -384,7 +384,7 @@ class SparseTable:
         self._cuts = [one for one in self._cuts if cut not in (one, None)]
 
     def cut_state(self, cut: CowShards, shard: int) -> State:
-        """As shard_state, at the cut: rows not changed since, and those kept before they were.
+        """The shard_state at the cut: rows not changed since, and those put aside before they were.
 
         Raises KeyError when it is not kept any more.
         """
@@ -400,7 +400,7 @@ class SparseTable:
         return {name: array[order] for name, array in whole.items()} | cut.rest.pop(shard)
 
     def _put_aside(self, keys: I64, rows: I64, fresh: I64 | None = None) -> None:
-        """Before these rows change or go: those that have not since a cut are put aside."""
+        """Rows that have not changed since a cut are put aside before they change or go."""
         if fresh is not None:
             keys, rows = np.delete(keys, fresh), np.delete(rows, fresh)
         shards = shard_of(keys, self.spec.shards)
@@ -412,7 +412,7 @@ class SparseTable:
                 cut.keep(shards[mine], self._rows_state(keys[mine], rows[mine]))
 
     def _put_shard_aside(self, shard: int) -> None:
-        """The same before a whole shard changes."""
+        """Before a whole shard changes, its state at every open cut is put aside."""
         for cut in self._cuts:
             if cut.is_open[shard]:
                 cut.taken[shard] = self.cut_state(cut, shard)
