@@ -60,7 +60,8 @@ def deploy(view: PaddleJobView) -> Decision:
     is_left = any(o.attempt != view.state.attempt or o.name in wanted for o in stale)
     if not is_left and not view.old_config_maps and view.next_attempt_time <= view.now:
         actions += _missing_services(view)
-        actions += _group(view)
+        if view.gang.group is not None and view.gang.is_supported:
+            actions += _group(view, view.gang.group)
         # With intranet DNS it is there before the pods: no kubelet looks for it in vain.
         if view.spec.intranet == "DNS" and not view.spec.is_elastic and view.config_map is None:
             actions.append(Create("ConfigMap", name, view.builder.config_map(view.pods_by_name)))
@@ -173,24 +174,22 @@ def _missing_services(view: PaddleJobView) -> list[Action]:
     return found + delete_objects("Service", (s for name, s in there.items() if name in unwanted))
 
 
-def _group(view: PaddleJobView) -> list[Action]:
-    gang, group = view.gang, view.group
-    kind = KINDS.get(gang.scheduler)
-    if kind is None or gang.group is None or not view.gang.is_supported:
-        return []
-    name = view.observed.job.metadata.name
+def _group(view: PaddleJobView, wanted: Manifest) -> list[Action]:
+    """Create the PodGroup, or change it to what is wanted."""
+    scheduler, group, name = view.gang.scheduler, view.group, view.observed.job.metadata.name
+    kind = KINDS[scheduler]
     if group is None:
-        resource = VOLCANO_GROUPS if gang.scheduler == "volcano" else COSCHEDULING_GROUPS
+        resource = VOLCANO_GROUPS if scheduler == "volcano" else COSCHEDULING_GROUPS
         manifest: Manifest = {
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "metadata": meta_of(view.observed.job, name),
-            "spec": gang.group,
+            "spec": wanted,
         }
         return [Create(kind, name, manifest)]
-    if not group.metadata.controller_uid or is_as_wanted(group, gang.group):
+    if not group.metadata.controller_uid or is_as_wanted(group, wanted):
         return []
-    spec = dict(gang.group)
+    spec = dict(wanted)
     before, after = group.spec.get("minResources"), spec.get("minResources")
     if isinstance(before, dict):  # a resource that is asked for no more is taken out
         asked = {**dict.fromkeys(before), **after} if isinstance(after, dict) else None

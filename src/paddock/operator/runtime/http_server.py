@@ -14,6 +14,7 @@ import contextlib
 import ssl
 from dataclasses import KW_ONLY, dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,6 @@ if TYPE_CHECKING:
 REQUEST_SECONDS_MAX = 5.0
 LINES_MAX = 100
 CONNECTIONS_MAX = 32
-WORDS = {
-    200: "OK", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
-    500: "Internal Server Error", 503: "Service Unavailable",
-}  # fmt: skip
 # What a caller without a right is told; 503: see the operator's log.
 REFUSED = {
     401: "a bearer token that the cluster knows is needed\n",
@@ -139,7 +136,7 @@ class HttpServer:
             status, kind, text = route()
         body = text.encode()
         head = (
-            f"HTTP/1.1 {status} {WORDS[status]}\r\nContent-Type: {kind}\r\n"
+            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         return head.encode() + (b"" if method == "HEAD" else body)
