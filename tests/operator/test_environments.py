@@ -226,11 +226,7 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     port = int(str(world.job(JOB).status.get("hostPort", 0)))  # type: ignore[union-attr]
     builder = Builder(world.job(JOB), spec, 0, host_port=port)
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
-    env = Environments(
-        builder.job.metadata, spec, builder.slots,
-        attempt=0, addresses={pod: env["POD_IP"] for pod, env in given.items()},
-        ports=builder.ports,
-    )  # fmt: skip
+    env = Environments(builder, {pod: env["POD_IP"] for pod, env in given.items()})
     for slot in builder.slots:
         own = given[slot.name]
         own.pop(GATE, None)

@@ -46,22 +46,15 @@ def environments(hosts: Hosts, replicas: Mapping[str, int], how: str) -> dict[st
     """The variables of each pod. how: "ip", or "name" for <pod>.<job>, as with intranet DNS."""
     roles = tuple(RoleSpec(r, n, n, n, {}) for r, n in replicas.items())
     spec = JobSpec(roles, "PS" if "ps" in replicas else "Collective", with_gloo=1)
-    meta = Meta(JOB, "default", "uid")
-    seats = Builder(PaddleJob(meta), spec, 0).slots
-    at = {seat.name: hosts[number] for number, seat in enumerate(seats)}
+    builder = Builder(PaddleJob(Meta(JOB, "default", "uid")), spec, 0)
+    at = {slot.name: hosts[number] for number, slot in enumerate(builder.slots)}
     # In place of the cluster's DNS.
     rows = [f"{host.address} {name}.{JOB} {name}\n" for name, host in at.items()]
     with open(hosts.names, "a", encoding="utf-8") as names:
         names.writelines(rows)
-    made = Environments(
-        meta,
-        spec,
-        seats,
-        attempt=0,
-        addresses={p: h.address if how == "ip" else f"{p}.{JOB}" for p, h in at.items()},
-        ports=dict.fromkeys(at, 36000),
-    )
-    return {seat.name: made.of(seat) for seat in seats}
+    addresses = {p: h.address if how == "ip" else f"{p}.{JOB}" for p, h in at.items()}
+    made = Environments(builder, addresses)
+    return {slot.name: made.of(slot) for slot in builder.slots}
 
 
 def run_pods(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from paddock.core.job import Mode
     from paddock.kube.objects import Meta
+    from paddock.operator.pods import Builder
     from paddock.operator.spec import JobSpec, RoleName
 
 # A launcher in the pod would take itself for one of its own ranks (jobfile/environment.py).
@@ -80,29 +81,18 @@ class PodSlot:
 class Environments:
     """The environments of one attempt of a job that is not elastic.
 
-    addresses, ports: of each pod by its name; the first port of its block (Host: they differ).
-    firsts: the first slot of each role. gate: the key that opens this attempt of this job.
+    addresses: of each pod by its name. firsts: the first slot of each role. gate: the key that
+    opens this attempt of this job.
     """
 
-    def __init__(
-        self,
-        job: Meta,
-        spec: JobSpec,
-        slots: tuple[PodSlot, ...],
-        *,
-        attempt: int,
-        addresses: Mapping[str, str],
-        ports: Mapping[str, int],
-    ) -> None:
-        self.job = job
-        self.spec = spec
-        self.slots = slots
-        self.attempt = attempt
-        self.firsts = tuple({slot.role: slot for slot in reversed(slots)}.values())
-        self.gate = f"gate.{job.uid[:8]}.{attempt}"
-        self._addresses, self._ports = addresses, ports
-        is_ps = spec.role("ps") is not None
-        is_heter = spec.role("heter") is not None
+    def __init__(self, builder: Builder, addresses: Mapping[str, str]) -> None:
+        self.job, self.spec, self.slots = builder.job.metadata, builder.spec, builder.slots
+        self.attempt = builder.attempt
+        self.firsts = tuple({slot.role: slot for slot in reversed(self.slots)}.values())
+        self.gate = f"gate.{self.job.uid[:8]}.{self.attempt}"
+        self._addresses, self._ports = addresses, builder.ports
+        is_ps = self.spec.role("ps") is not None
+        is_heter = self.spec.role("heter") is not None
         self._mode: Mode = "ps-heter" if is_heter else "ps" if is_ps else "collective"
         self._world = world_of(self._plan())
         self._contracts = contracts_of("auto", self._mode)

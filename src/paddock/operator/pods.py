@@ -121,10 +121,7 @@ class Builder:
     @cached_property
     def _blank(self) -> Environments:
         """The environments without addresses: a TOKEN stands for each."""
-        return Environments(
-            self.job.metadata, self.spec, self.slots, attempt=self.attempt,
-            addresses={slot.name: TOKEN + slot.name for slot in self.slots}, ports=self.ports,
-        )  # fmt: skip
+        return Environments(self, {slot.name: TOKEN + slot.name for slot in self.slots})
 
     def environments(self, pods: Mapping[str, Pod]) -> Environments:
         """The environments with addresses; pods: all that are there, each with its addresses known.
@@ -146,10 +143,7 @@ class Builder:
             is_shared = self.spec.mode != "PS" and len(set(workers)) < len(workers)
             if not is_shared and not any(":" in ip for ip in ips.values()):
                 addresses = ips
-        return Environments(
-            self.job.metadata, self.spec, self.slots, attempt=self.attempt,
-            addresses=addresses, ports=self.ports,
-        )  # fmt: skip
+        return Environments(self, addresses)
 
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
         """The addresses of the gang; pods: as for environments."""
