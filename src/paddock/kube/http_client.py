@@ -102,7 +102,6 @@ class HttpClient(KubeClient):
         )
 
     async def request(self, call: Call) -> Any:
-        """The reply: an object, the Page of a list, None for a delete."""
         request = _request_of(call)
         text = await self._send(request, call.warn)
         if call.verb == "delete":
@@ -111,7 +110,6 @@ class HttpClient(KubeClient):
         return read(call.resource.shape, text, request.line)
 
     async def stream(self, call: Call) -> AsyncGenerator[Change[Any], None]:
-        """The changes of a watch, as they come."""
         request = _request_of(call)
         async with self._streamed(request, self._watch_timeout) as response:
             async for line in _lines(response, request.line):
@@ -179,7 +177,6 @@ class HttpClient(KubeClient):
         return any(r.get("name") == resource.plural for r in found.get("resources", []))
 
     async def close(self) -> None:
-        """Give back connections."""
         await self._http.aclose()
 
     async def _send(self, request: _Request, warn: Warn | None = None) -> bytes:

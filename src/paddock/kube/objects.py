@@ -27,8 +27,6 @@ NOBODY = OwnerReference()
 
 
 class Meta(msgspec.Struct, frozen=True):
-    """metadata of any object."""
-
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -82,8 +80,6 @@ class ContainerStateWaiting(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerStateRunning(msgspec.Struct, frozen=True, gc=False):
-    """A container that runs."""
-
     startedAt: str | None = None
 
 
@@ -106,8 +102,6 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
-    """The status of a container of a pod."""
-
     name: str = ""
     ready: bool = False
     restartCount: int = 0
@@ -122,8 +116,6 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):
-    """The status of a pod, from its kubelet."""
-
     phase: str = ""
     reason: str | None = None
     message: str | None = None
@@ -149,8 +141,6 @@ class Object(msgspec.Struct, frozen=True, gc=False):
 
 
 class ConfigMap(msgspec.Struct, frozen=True, gc=False):
-    """A ConfigMap."""
-
     metadata: Meta = Meta()
     data: dict[str, str] | None = None
 
@@ -180,8 +170,6 @@ class PaddleJob(msgspec.Struct, frozen=True):
 
 
 class LeaseSpec(msgspec.Struct, frozen=True, gc=False):
-    """spec of a Lease (coordination.k8s.io/v1)."""
-
     holderIdentity: str | None = None
     leaseDurationSeconds: int | None = None
     acquireTime: str | None = None

@@ -60,8 +60,6 @@ def as_list(value: object) -> list[object]:
 
 
 class ExitCodes(msgspec.Struct, frozen=True):
-    """Exit codes that a rule is for."""
-
     operator: Literal["In", "NotIn"] = "In"
     values: tuple[int, ...] = ()
 
@@ -83,8 +81,6 @@ class FailureRule(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FailurePolicy(msgspec.Struct, frozen=True):
-    """failurePolicy of a spec."""
-
     rules: tuple[FailureRule, ...] = ()
 
 
@@ -179,5 +175,4 @@ class JobSpec:
 
     @property
     def replicas(self) -> int:
-        """Pods wanted in all."""
         return sum(role.replicas for role in self.roles)

@@ -79,7 +79,6 @@ class Gang:
 def gang_of(
     observed: ObservedState, spec: JobSpec, attempt: int, settings: OperatorSettings
 ) -> Gang:
-    """The gang of one attempt."""
     meta = observed.job.metadata
     if meta.label(names.KUEUE_QUEUE):
         copied = (names.KUEUE_QUEUE, names.KUEUE_PRIORITY)

@@ -24,11 +24,9 @@ class Clock:
     """
 
     def now(self) -> float:
-        """Wall clock."""
         return time.time()
 
     def monotonic(self) -> float:
-        """For every duration and deadline."""
         if hasattr(time, "CLOCK_BOOTTIME"):  # Linux
             return time.clock_gettime(time.CLOCK_BOOTTIME)
         return time.monotonic()

@@ -155,7 +155,7 @@ class Controller:
         self.log.info("working", jobs=len(self.caches.jobs), workers=self.workers)
 
     async def stop(self) -> None:
-        """Empty-handed: after ``work`` has ended."""
+        """The caches are followed no longer: call it after ``work`` has ended."""
         await self.caches.stop()
         self._queue.clear()
         self._aside.shutdown(wait=False, cancel_futures=True)

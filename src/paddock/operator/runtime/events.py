@@ -75,7 +75,7 @@ class Recorder:
         self._idle.set()
 
     def record(self, job: Meta, note: EventNote) -> None:
-        """Say it of that job, soon."""
+        """The note becomes an Event of that job, soon."""
         now = self.clock.now()
         if not self._is_within_limit(job.uid):
             self.metrics.events_dropped.add("too many of one job")

@@ -102,7 +102,6 @@ class GuardedClient(KubeClient):
         self._in_flight = asyncio.Semaphore(IN_FLIGHT_MAX)
 
     async def request(self, call: Call) -> Any:
-        """The reply of the client below."""
         async with self._in_flight:
             tries = 0
             while True:
@@ -133,7 +132,6 @@ class GuardedClient(KubeClient):
             self.metrics.requests.add(call.verb, call.target, code)
 
     async def close(self) -> None:
-        """Give back connections."""
         await self.client.close()
 
     async def _timed(self, call: Call) -> Any:

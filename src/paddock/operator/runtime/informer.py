@@ -89,7 +89,6 @@ class ObjectCache(Generic[T]):
         self._listeners.append(listener)
 
     def get(self, key: Key) -> T | None:
-        """The object of that name, or None."""
         return self._objects.get(key)
 
     def find(self, index: str, value: str) -> tuple[T, ...]:

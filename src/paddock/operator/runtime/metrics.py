@@ -37,7 +37,6 @@ class Counter:
             self._counts[values] = self._counts.get(values, 0.0) + 1.0
 
     def lines(self) -> Iterator[str]:
-        """Its series."""
         for values, count in sorted(self._counts.items()):
             yield _line(self.name, self.labels, values, count)
 
@@ -53,7 +52,6 @@ class Gauge:
     kind = "gauge"
 
     def lines(self) -> Iterator[str]:
-        """Its series."""
         for values, value in sorted(self.ask().items()):
             yield _line(self.name, self.labels, values, value)
 
@@ -81,7 +79,6 @@ class Histogram:
         self._sums[values] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Its series: cumulative buckets, sum and count."""
         for values, counts in sorted(self._counts.items()):
             total = 0
             for limit, count in zip((*SECONDS, "+Inf"), counts, strict=True):
@@ -132,7 +129,6 @@ class Metrics:
         self._all.append(Gauge(name, text, ask, labels))
 
     def text(self) -> str:
-        """The text that /metrics answers."""
         lines: list[str] = []
         for metric in self._all:
             lines.append(f"# HELP {metric.name} {metric.text}")
