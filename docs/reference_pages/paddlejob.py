@@ -1,4 +1,4 @@
-"""docs/reference/paddlejob.md: every field of a PaddleJob, from the table of schema.py. Pure."""
+"""docs/reference/paddlejob.md: every field of a PaddleJob, from the table of fields.yaml. Pure."""
 
 from __future__ import annotations
 
