@@ -9,7 +9,7 @@ import fcntl
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -179,7 +179,17 @@ def _sweep(parent: Path, stem: str) -> None:
             os.close(held)
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write manifest.json."""
+def write_manifest(
+    directory: Path,
+    kind: str,
+    counts: Mapping[str, int],
+    facts: dict[str, object],
+    unit: str = "examples",
+) -> Manifest:
+    """Writes the manifest of the files in a directory. counts: of each file, in `unit`."""
+    paths = [(directory / name, count) for name, count in counts.items()]
+    shards = [Shard(p.name, count, p.stat().st_size, file_hash(p)) for p, count in paths]
+    manifest = Manifest(kind, tuple(shards), facts, unit)
     text = json.dumps(manifest.as_json(), indent=1)
     (directory / MANIFEST).write_text(text + "\n", "utf-8")
+    return manifest

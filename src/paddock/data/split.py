@@ -21,14 +21,7 @@ from numpy.typing import NDArray
 from paddock.data.chunks import Chunk, DataFile
 from paddock.data.files import blocks, is_compressed, is_parquet, is_url
 from paddock.data.formats.table import header_of
-from paddock.data.manifest import (
-    Manifest,
-    Shard,
-    file_hash,
-    publishing,
-    refuse_taken,
-    write_manifest,
-)
+from paddock.data.manifest import Manifest, publishing, refuse_taken, write_manifest
 from paddock.errors import PaddockError, Problem, UsageError
 from paddock.ps.storage.files import remove_tree
 from paddock.ps.xxh3 import xxh3
@@ -113,10 +106,6 @@ def split(request: SplitRequest, progress: Progress) -> Manifest:
         else:
             counts = _split_text(request, paths, directory / ".spool", progress)
             remove_tree(directory / ".spool")
-        shards = [
-            Shard(path.name, count, path.stat().st_size, file_hash(path))
-            for path, count in zip(paths, counts, strict=False)
-        ]
         facts: dict[str, object] = {"by": request.by}
         if request.key is not None:
             facts["key"] = request.key
@@ -124,9 +113,8 @@ def split(request: SplitRequest, progress: Progress) -> Manifest:
             facts["seed"] = request.seed
         facts["of"] = [{"path": file.path, "bytes": file.size} for file in request.files]
         unit = "rows" if is_parquet(names[0]) else "lines"
-        manifest = Manifest("split", tuple(shards), facts, unit)
-        write_manifest(directory, manifest)
-    return manifest
+        by_name = dict(zip(names, counts, strict=False))
+        return write_manifest(directory, "split", by_name, facts, unit)
 
 
 def shard_names(request: SplitRequest) -> list[str]:

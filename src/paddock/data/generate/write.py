@@ -19,14 +19,7 @@ import numpy as np
 from paddock.data.chunks import GENERATED, MANIFEST
 from paddock.data.generate import census, criteo, interests, shapes, words
 from paddock.data.generate.ceiling import Maker
-from paddock.data.manifest import (
-    Manifest,
-    Shard,
-    file_hash,
-    publishing,
-    refuse_taken,
-    write_manifest,
-)
+from paddock.data.manifest import Manifest, publishing, refuse_taken, write_manifest
 from paddock.errors import PaddockError, Problem, UsageError
 
 FILES_MAX = 100_000  # what five digits number
@@ -62,14 +55,14 @@ def generate(request: GenerateRequest, progress: Callable[[int, int], None]) -> 
     maker = _maker(request)
     names = [f"part-{number:05d}{maker.ending}" for number in range(request.files)]
     refuse_taken(request.directory, names)
-    shards = []
+    counts: dict[str, int] = {}
     done = 0
     with publishing(request.directory, "generated data") as directory:
         for number, name in enumerate(names):
             # The first files have what does not divide.
-            count = request.examples // request.files + (number < request.examples % request.files)
+            left = request.examples // request.files + (number < request.examples % request.files)
+            counts[name] = left
             rng = np.random.default_rng([request.seed, number])
-            left = count
             with (directory / name).open("wb") as file:
                 while left:
                     part = min(left, maker.part_examples or left)
@@ -77,12 +70,8 @@ def generate(request: GenerateRequest, progress: Callable[[int, int], None]) -> 
                     left -= part
                     done += part
                     progress(done, request.examples)
-            path = directory / name
-            shards.append(Shard(name, count, path.stat().st_size, file_hash(path)))
         facts = {"form": maker.form, "seed": request.seed, **maker.facts()}
-        manifest = Manifest(request.kind, tuple(shards), facts)
-        write_manifest(directory, manifest)
-    return manifest
+        return write_manifest(directory, request.kind, counts, facts)
 
 
 def _maker(request: GenerateRequest) -> Maker:
