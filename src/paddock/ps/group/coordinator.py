@@ -111,11 +111,6 @@ class GroupCoordinator:
         self.engine.record(Op.FENCE, {"nonce": nonce}, trainer=trainer, incarnation=incarnation)
         return incarnation
 
-    def check_number(self, trainer: int, incarnation: int) -> None:
-        """Raises RequestError on a number that the coordinator did not give."""
-        if incarnation > self.engine.store.incarnations.get(trainer, (0, ""))[0]:
-            raise RequestError("usage", "the coordinator numbers the incarnations of a trainer")
-
     def _asked_for(self, terms: dict[str, Any]) -> GroupRules:
         strategy, staleness = terms.get("strategy", "async"), terms.get("staleness", 0)
         if not isinstance(staleness, int):
@@ -197,9 +192,7 @@ class GroupCoordinator:
     def describe(self) -> dict[str, Any]:
         """The group's members, and whom they wait for; {} before the first trainer."""
         with self._changed:
-            if self.group is None:
-                return {}
-            return self.group.describe()
+            return {} if self.group is None else self.group.describe()
 
     def hold(self, seconds: float) -> dict[str, Any]:
         """Complete no step for so long, in sync; the last one that is done. 0: go on."""

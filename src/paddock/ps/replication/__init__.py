@@ -2,7 +2,7 @@
 
 state         ReplicaState: terms, what is in sync, what may be acknowledged; times in, actions out
 lease         the rules of the lease and the witness's register
-replication   Replication, what the rest of a server asks; NotReplicated of one that is alone
+replication   Replication, what the rest of a server asks; by itself that of one that is alone
 pair          Pair: runs the state with clocks and threads
 feed          the primary's half: sends the log to a replica that follows
 follower      the replica's half: receives the log, truncates or restores its own

@@ -118,7 +118,7 @@ class ReplicaFeed:
             told = pair.handle(lambda m: m.followed(message, first=first, now=pair.clock()))
             start = next((t.message for t in told if isinstance(t.message, FollowAccepted)), None)
             if start is not None:
-                with pair.holding():
+                with pair.lock:
                     pair.feeding[message.session] = start.common
         # It may be deposed by this very question.
         for one in told or [SendMessage(FollowRefused(message.session, 0))]:

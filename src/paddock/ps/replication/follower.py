@@ -11,7 +11,6 @@ import json
 import secrets
 import shutil
 import threading
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -87,23 +86,13 @@ class RetryFollow(PaddockError):
 
 
 class Follower:
-    """The thread that follows. adopt: called with the server id of the primary's state."""
+    """The thread that follows."""
 
-    def __init__(
-        self,
-        pair: Pair,
-        snapshots: Snapshots,
-        file: MemberFile,
-        *,
-        place: tuple[int, int],
-        adopt: Callable[[int], None],
-    ) -> None:
+    def __init__(self, pair: Pair, snapshots: Snapshots, file: MemberFile) -> None:
         self.pair = pair
         self.engine = pair.engine
         self.snapshots = snapshots
         self.file = file
-        self.place = place
-        self.adopt = adopt
         self._wanted = ""
         self._stream_of: tuple[int, FrameConnection] | None = None
         self._wake = threading.Condition()
@@ -150,7 +139,7 @@ class Follower:
                 pair.say(again.message)
             except PaddockError as error:
                 if self._is_replica() and not pair.is_stopped:
-                    pair.say_once("follow", f"cannot follow {endpoint}: {error.message}")
+                    pair.say_once(f"cannot follow {endpoint}: {error.message}", "follow")
 
     def _is_replica(self) -> bool:
         return self.pair.member.role is ReplicaRole.REPLICA
@@ -185,10 +174,11 @@ class Follower:
         """Is it this server's primary? An empty log takes over the name of its state."""
         log = self.engine.log
         assert log is not None
-        if (welcome.server, welcome.servers) != self.place:
+        store = self.engine.store
+        if (welcome.server, welcome.servers) != (store.server, store.servers):
             raise PaddockError(
                 f"{endpoint} is server {welcome.server} of {welcome.servers}, this one is "
-                f"{self.place[0]} of {self.place[1]}",
+                f"{store.server} of {store.servers}",
                 hint="primary and replica are started with the same --index and --endpoints",
             )
         theirs = int(welcome.server_id, 16)
@@ -221,7 +211,7 @@ class Follower:
         if isinstance(answer, FollowRefused):
             pair.handle(lambda member: member.refused(answer))
             raise ConnectionClosed(f"it is not the primary (term {answer.term})")
-        with pair.holding():
+        with pair.lock:
             _, actions = pair.member.started(answer)
         incoming: Snapshot | None = None
         if any(isinstance(one, Restore) for one in actions):
@@ -233,20 +223,20 @@ class Follower:
             incoming = self._receive_files(link)
         with self.snapshots.lock, self.engine.at_rest():
             self._join(answer, incoming)
-        with pair.holding():
+        with pair.lock:
             member = pair.member
             is_mine = member.stage is Stage.FOLLOWING and member.session == answer.session
             ack = Ack(member.server, member.session, member.term, member.end)
         if not is_mine:
             raise ConnectionClosed("a newer primary is known")
-        pair.say_once("follow", "")
+        pair.say_once("", "follow")
         pair.say(f"term {answer.term}: follows {endpoint} from record {answer.common}")
         self._tell(link, [ack])
 
     def _join(self, start: FollowAccepted, incoming: Snapshot | None) -> None:
         """Carry out Truncate and Restore; snapshots and log are held still."""
         pair = self.pair
-        with pair.holding():
+        with pair.lock:
             if pair.member.role is not ReplicaRole.REPLICA:
                 raise ConnectionClosed("this server is the primary now")
             _, actions = pair.member.started(start)
@@ -254,7 +244,7 @@ class Follower:
             self._restore(incoming, start.common)
         elif any(isinstance(one, Truncate) for one in actions):
             self._truncate(start.common)
-        with pair.holding():
+        with pair.lock:
             after, _ = pair.member.started(start)
             # A newer term may have become known meanwhile: but the log is what it is now.
             pair.become(replace(after, end=start.common, history=start.history))
@@ -292,7 +282,7 @@ class Follower:
                     pair.fail(f"record {message.position} has no room: {error.message}")
                     raise
                 with engine.order:
-                    with pair.holding():
+                    with pair.lock:
                         after, actions = pair.member.stored(message)
                         is_stored = any(isinstance(one, StoreRecord) for one in actions)
                         if is_stored:
@@ -371,7 +361,7 @@ class Follower:
         engine.store.clear()
         engine.lsn = 0
         name = self.file.write(new_name())
-        with pair.holding():
+        with pair.lock:
             pair.become(
                 replace(
                     pair.member, server=name, stage=Stage.ALONE, end=0, history=(),
@@ -379,7 +369,7 @@ class Follower:
                 )
             )  # fmt: skip
         self.snapshots.server = server
-        self.adopt(server)
+        pair.server.server_id = f"{server:016x}"  # Of an empty server: its primary's.
 
     def _receive_files(self, link: FrameConnection) -> Snapshot:
         """The primary's snapshot, verified, in a directory beside the log."""
@@ -398,26 +388,23 @@ class Follower:
                 if header.part != FILE:
                     raise ConnectionClosed("this is no snapshot")
                 told = json.loads(bytes(body))
-                total += self._receive_file(link, base / name, told)
+                part, left = str(told["name"]), int(str(told["bytes"]))
+                if Path(part).name != part:
+                    raise ConnectionClosed(f"a snapshot has no file {part!r}")
+                total += left
+                with (base / name / part).open("wb") as file:
+                    while left > 0:
+                        header, body = link.receive()
+                        if header.part != FILE_BYTES or len(body) > left:
+                            raise ConnectionClosed("this is no file of a snapshot")
+                        file.write(body)
+                        left -= len(body)
         snapshot = open_snapshot(base / name)
         path = base / snapshot_name(snapshot.state.lsn)
         shutil.move(str(snapshot.path), path)
         sync_files(path)
         self.pair.say(f"the primary's snapshot of record {snapshot.state.lsn} came, {total} bytes")
         return replace(snapshot, path=path)
-
-    def _receive_file(self, link: FrameConnection, directory: Path, told: dict[str, object]) -> int:
-        name, left = str(told["name"]), int(str(told["bytes"]))
-        if Path(name).name != name:
-            raise ConnectionClosed(f"a snapshot has no file {name!r}")
-        with (directory / name).open("wb") as file:
-            while left > 0:
-                header, body = link.receive()
-                if header.part != FILE_BYTES or len(body) > left:
-                    raise ConnectionClosed("this is no file of a snapshot")
-                file.write(body)
-                left -= len(body)
-        return int(str(told["bytes"]))
 
 
 def _is_below(snapshot: Path, end: int) -> bool:

@@ -14,7 +14,7 @@ import contextlib
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from paddock.ps.replication.feed import ReplicaFeed
 from paddock.ps.replication.follower import Follower
 from paddock.ps.replication.lease import LeaseReply, LeaseRequest, LeaseVerb
 from paddock.ps.replication.log_identity import MemberFile
+from paddock.ps.replication.replication import Replication
 from paddock.ps.replication.state import (
     NEAR_RECORDS,
     Action,
@@ -74,7 +75,7 @@ def prepare_pair(options: ServerOptions, say: Callable[[str], None]) -> MemberFi
     return file
 
 
-class Pair:
+class Pair(Replication):
     """A recovered server's side of a pair.
 
     serves_alone: no replica is ever in sync (--ack is not replica), so no lease is needed.
@@ -89,7 +90,7 @@ class Pair:
         self.engine = engine
         self.snapshots = server.snapshots
         self.file = file
-        self.say = server.say
+        self.say, self.say_once = server.say, server.say_once
         self.witness = options.witness
         self.group = f"{options.job}-{options.index}"
         self.serves_alone = options.ack != "replica"
@@ -105,36 +106,27 @@ class Pair:
         # Positions that feeds are at: the log is not cut beyond.
         self.feeding: dict[int, int] = {}
         self.failed = ""
-        self._changed = threading.Condition()
+        self.lock = threading.Condition()  # the member's own; told when it changes
         self._request: LeaseRequest | None = None
         self._asked = threading.Condition()
         self._stopped = threading.Event()
-        self._said: dict[str, str] = {}
         self._threads = [
             threading.Thread(target=target, daemon=True) for target in (self._tick, self._ask)
         ]
-        self.follower = Follower(
-            self, self.snapshots, file, place=(store.server, store.servers), adopt=self._adopt
-        )
+        self.follower = Follower(self, self.snapshots, file)
 
     def start(self) -> None:
-        """Begin to ask the witness, and to follow whom it names."""
         self.follower.start()
         for thread in self._threads:
             thread.start()
 
     def feed(self, stream: FrameStream, header: Header, body: memoryview) -> None:
-        """Serve a replica's connection to its end."""
         ReplicaFeed(self, stream).serve(header, body)
 
     @property
     def identity(self) -> Identity:
         """How links to the witness and to the primary introduce themselves."""
         return self.server.identity
-
-    def _adopt(self, server_id: int) -> None:
-        """An empty server is its primary's replica: their state has one name."""
-        self.server.server_id = f"{server_id:016x}"
 
     @property
     def is_stopped(self) -> bool:
@@ -145,28 +137,22 @@ class Pair:
 
     @property
     def term(self) -> int:
-        """The number of the primary's term, from 1."""
         return self.member.term
 
     def may_serve(self) -> bool:
-        """True when the server is to answer reads."""
         member = self.member
         if self.serves_alone:
             return member.role is ReplicaRole.PRIMARY
         return member.may_serve(now=self.clock())
 
     def may_write(self) -> int:
-        """The term in which this server takes writes. Raises RequestError when it does not.
-
-        `engine.order` is held by who relies on it for longer than a moment.
-        """
+        # `engine.order` is held by who relies on it for longer than a moment.
         member = self.member
         if member.role is not ReplicaRole.PRIMARY:
             raise self.refusal()
         return member.term
 
     def refusal(self) -> RequestError:
-        """Why this server does not serve, and who does as far as it knows."""
         register, member = self.member.register, self.member
         endpoint = register.endpoint if register.holder != member.server else ""
         if member.role is ReplicaRole.PRIMARY:
@@ -181,16 +167,11 @@ class Pair:
         )
 
     def appended(self) -> None:
-        """A record was logged; `engine.order` is held."""
-        with self._changed:
+        with self.lock:
             self.member, _ = self.member.appended(now=self.clock())
 
     def replicated(self, lsn: int, term: int) -> None:
-        """Wait until a record that was logged in `term` may be acknowledged.
-
-        Raises RequestError.
-        """
-        with self._changed:
+        with self.lock:
             while True:
                 member = self.member
                 if member.role is not ReplicaRole.PRIMARY or member.term != term:
@@ -199,19 +180,16 @@ class Pair:
                     return
                 if self._stopped.is_set():
                     raise ConnectionClosed("the server is ending")
-                self._changed.wait(LOOK_SECONDS)
+                self.lock.wait(LOOK_SECONDS)
 
     def high_watermark(self, lsn: int) -> int:
-        """The newest record up to `lsn` that no failover can take back."""
         return min(lsn, self.member.high_watermark)
 
     def keep_from(self, lsn: int) -> int:
-        """The records from this lsn on must stay in the log, when snapshots need those of `lsn`."""
-        with self._changed:
+        with self.lock:
             return min(lsn, 1 + min([self.member.keep_from, *self.feeding.values()]))
 
     def describe(self) -> dict[str, Any]:
-        """Facts for `paddock ps status`."""
         member = self.member
         return {
             "role": member.role.value,
@@ -230,25 +208,19 @@ class Pair:
 
     # --------------------------------------------------------------------------------- events
 
-    @contextlib.contextmanager
-    def holding(self) -> Iterator[None]:
-        """With the member's lock."""
-        with self._changed:
-            yield
-
     def become(self, member: ReplicaState) -> None:
         """The member from now on; its lock is held."""
         self.member = member
-        self._changed.notify_all()
+        self.lock.notify_all()
 
     def handle(self, event: Event) -> list[SendMessage]:
         """Give the member an event and do what it says, but for what the caller has to tell."""
-        with self._changed:
+        with self.lock:
             after, actions = event(self.member)
             if after.role is self.member.role:
                 self.become(after)
                 return self._carry_out(actions)
-        with self.engine.order, self._changed:
+        with self.engine.order, self.lock:
             before = self.member.role
             after, actions = event(self.member)
             for action in actions:
@@ -300,12 +272,6 @@ class Pair:
             return
         threading.Thread(target=let_go, daemon=True).start()
 
-    def say_once(self, about: str, line: str) -> None:
-        """A line of news, when it is not the same as the last one about this."""
-        if line and self._said.get(about) != line:
-            self.say(line)
-        self._said[about] = line
-
     def fail(self, line: str) -> None:
         """This server's state is not to be trusted any more: it takes no further part."""
         self.failed = line
@@ -320,7 +286,7 @@ class Pair:
             try:
                 self.handle(lambda member: member.tick(now=self.clock()))
             except PaddockError as error:
-                self.say_once("tick", error.message)
+                self.say_once(error.message, "tick")
 
     def _ask(self) -> None:
         """Carry requests to the witness; the newest one only, for it says all that is wanted."""
@@ -340,9 +306,9 @@ class Pair:
                 )
                 self.handle(partial(ReplicaState.replied, reply=reply, now=self.clock()))
                 self._say_stuck()
-                self.say_once("witness", "")
+                self.say_once("", "witness")
             except PaddockError as error:
-                self.say_once("witness", f"witness {self.witness}: {error.message}")
+                self.say_once(f"witness {self.witness}: {error.message}", "witness")
                 if link is not None:
                     link.close()
                 link = None
@@ -370,10 +336,9 @@ class Pair:
             )
         elif is_replica and member.stage is Stage.ALONE and register.holder and not is_in_sync:
             line = f"not in sync; waits for the primary {register.endpoint}"
-        self.say_once("stuck", line)
+        self.say_once(line, "stuck")
 
     def stop(self) -> None:
-        """Give the lease up, so that the other server takes over at once; let go of who waits."""
         if self._stopped.is_set():
             return
         now = self.clock()

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from paddock.errors import PaddockError
 from paddock.ps.group.messages import Output
-from paddock.ps.replication.replication import NotReplicated, Replication
+from paddock.ps.replication.replication import Replication
 from paddock.ps.server.log_record import LogRecord
 from paddock.ps.server.records import make_record
 from paddock.ps.server.store import Store
@@ -25,7 +25,6 @@ from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
 from paddock.ps.wire.windows import SequenceStatus
-from paddock.ps.xxh3 import Buffer
 
 Ack = Literal["memory", "log", "disk", "replica"]
 REPEATED = int(FrameFlag.REPEATED)
@@ -54,7 +53,7 @@ class Engine:
         self.ack = ack
         self.clock = clock
         self.lsn = log.last if log is not None else 0
-        self.replication: Replication = NotReplicated()
+        self.replication = Replication()
         self.order = threading.Lock()
         self.broken = ""  # why the server must end
 
@@ -182,13 +181,6 @@ class Engine:
         if self.log is not None:
             self.log.wait_durable(lsn)
         self._wait_acked(lsn, term)
-
-    def refill(self, lsn: int, header: Header, body: Buffer) -> None:
-        """Apply a record that is in a log already; nobody else uses the store."""
-        self.lsn = lsn
-        record = make_record(header, body)
-        self.store.apply_meta(lsn, record)
-        self.store.apply(lsn, record)
 
     def newest_lsn(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""

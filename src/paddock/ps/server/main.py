@@ -27,7 +27,6 @@ from paddock.ps.endpoint import join_endpoint
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.replication.pair import Pair, prepare_pair
 from paddock.ps.replication.witness import Witness
-from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import ServerOptions, read_options
 from paddock.ps.server.recovery import Snapshots, open_engine, record_place
 from paddock.ps.server.serve import Server
@@ -136,7 +135,10 @@ def serve(
         say(f"metrics are on port {listener.getsockname()[1]}")
     server = make_server(options, services)
     snapshots = server.snapshots
-    metrics = MetricsServer(listener, partial(metrics_of, server)) if listener else None
+    labels = {"run": options.job, "server": server.store.server}
+    metrics = listener and MetricsServer(
+        listener, lambda: metrics_text(server_samples(server_row(server.status()), labels))
+    )
     server.start()
     sys.stdout.write(ready_line(server, options) + "\n")
     sys.stdout.flush()
@@ -162,12 +164,6 @@ def serve(
         if metrics is not None:
             metrics.close()
         finish(server)
-
-
-def metrics_of(server: Server) -> str:
-    """The answer of /metrics."""
-    labels = {"run": server.options.job, "server": server.store.server}
-    return metrics_text(server_samples(server_row(server.status()), labels))
 
 
 def tell_launcher(server: Server) -> None:
@@ -222,7 +218,11 @@ def make_server(
     if engine.log is not None:
         snapshots = Snapshots(engine, options.data_dir, server_id, options.snapshot_every, say)
     if options.load and engine.lsn == 0:
-        begin_with(engine, options.load, options.job)
+        checkpoint = open_checkpoint(Path(options.load).absolute(), job=options.job)
+        for spec in checkpoint.specs:
+            engine.record(Op.CREATE, to_json(spec))
+        where = {"directory": str(checkpoint.path.parent), "name": checkpoint.name}
+        engine.record(Op.LOAD, {**where, "checksum": checkpoint.checksum})
         if snapshots is not None:
             snapshots.ask()  # So that the next start does without the checkpoint.
     server = Server(
@@ -243,15 +243,6 @@ def make_server(
             is_empty=engine.lsn == 0, is_on_disk=options.ack in ("disk", "memory"), is_alone=True
         )
     return server
-
-
-def begin_with(engine: Engine, directory: str, job: str) -> None:
-    """Make a checkpoint's tables and read this server's share. Raises PaddockError."""
-    checkpoint = open_checkpoint(Path(directory).absolute(), job=job)
-    for spec in checkpoint.specs:
-        engine.record(Op.CREATE, to_json(spec))
-    where = {"directory": str(checkpoint.path.parent), "name": checkpoint.name}
-    engine.record(Op.LOAD, {**where, "checksum": checkpoint.checksum})
 
 
 def ready_line(server: Server, options: ServerOptions) -> str:

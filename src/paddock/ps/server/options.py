@@ -183,28 +183,34 @@ class ServerOptions:
 
 # Accepted, and said to do nothing: the flags of 2017 that have no meaning here.
 IGNORED = {
-    "ports_num": "one port serves all tables",
-    "ports_num_for_sparse": "one port serves all tables",
-    "nics": "say which address with --bind",
-    "rdma_tcp": "TCP, and a Unix socket for trainers of the same machine",
-    "pserver_num_threads": "one thread a connection; run more servers for more cores",
-    "comment": "processes are owned by their pid, not found by a comment",
-    "small_messages": "TCP_NODELAY is always set",
-    "sock_send_buf_size": "buffers are set for the frames",
-    "sock_recv_buf_size": "buffers are set for the frames",
-    "log_period_server": "ask with paddock ps status",
-    "async_lagged_ratio_min": "the trainer's strategy says how far ahead it may be: staleness=N",
-    "async_lagged_ratio_default": "the trainer's strategy says how far ahead it may be",
-    "loadsave_parameters_in_pserver": "servers always read and write their own share",
-    "parameter_block_size": "shards are fixed",
-    "parameter_block_size_for_sparse": "shards are fixed",
-    "check_sparse_distribution_in_pserver": "keys are hashed over the shards",
-    "check_sparse_distribution_batches": "keys are hashed over the shards",
-    "check_sparse_distribution_ratio": "keys are hashed over the shards",
-    "check_sparse_unbalance_degree": "keys are hashed over the shards",
-    "log_barrier_abstract": "paddock ps status names who is waited for",
-    "log_barrier_show_log": "paddock ps status names who is waited for",
-    "log_barrier_lowest_nodes": "paddock ps status names who is waited for",
+    name: why
+    for names, why in (
+        ("ports_num ports_num_for_sparse", "one port serves all tables"),
+        ("nics", "say which address with --bind"),
+        ("rdma_tcp", "TCP, and a Unix socket for trainers of the same machine"),
+        ("pserver_num_threads", "one thread a connection; run more servers for more cores"),
+        ("comment", "processes are owned by their pid, not found by a comment"),
+        ("small_messages", "TCP_NODELAY is always set"),
+        ("sock_send_buf_size sock_recv_buf_size", "buffers are set for the frames"),
+        ("log_period_server", "ask with paddock ps status"),
+        (
+            "async_lagged_ratio_min",
+            "the trainer's strategy says how far ahead it may be: staleness=N",
+        ),
+        ("async_lagged_ratio_default", "the trainer's strategy says how far ahead it may be"),
+        ("loadsave_parameters_in_pserver", "servers always read and write their own share"),
+        ("parameter_block_size parameter_block_size_for_sparse", "shards are fixed"),
+        (
+            "check_sparse_distribution_in_pserver check_sparse_distribution_batches "
+            "check_sparse_distribution_ratio check_sparse_unbalance_degree",
+            "keys are hashed over the shards",
+        ),
+        (
+            "log_barrier_abstract log_barrier_show_log log_barrier_lowest_nodes",
+            "paddock ps status names who is waited for",
+        ),
+    )
+    for name in names.split()
 }
 
 

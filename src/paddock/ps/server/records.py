@@ -168,8 +168,9 @@ class FenceRecord(LogRecord):
     """FENCE: a trainer begins as this incarnation; its earlier ones are refused from now on."""
 
     def check_sender(self, server: Server) -> None:
-        if server.coordinator is not None:
-            server.coordinator.check_number(self.header.trainer, self.header.incarnation)
+        newest, _ = server.store.incarnations.get(self.header.trainer, (0, ""))
+        if server.coordinator is not None and self.header.incarnation > newest:
+            raise RequestError("usage", "the coordinator numbers the incarnations of a trainer")
 
     def check(self, store: Store) -> None:
         """Refuses an incarnation of a trainer that is not its newest, and one that is far ahead.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.server.engine import Ack, Engine
+from paddock.ps.server.records import make_record
 from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json, writing
@@ -123,7 +124,10 @@ def fill(engine: Engine, snapshot: Snapshot | None) -> int:
         engine.lsn = snapshot.state.lsn
     first = engine.lsn + 1
     for lsn, header, body in log.read(first) if log.last >= first else ():
-        engine.refill(lsn, header, body)
+        engine.lsn = lsn
+        record = make_record(header, body)
+        store.apply_meta(lsn, record)
+        store.apply(lsn, record)
     return engine.lsn + 1 - first
 
 

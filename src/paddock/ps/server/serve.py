@@ -24,7 +24,7 @@ from paddock.ps.replication.witness import Witness
 from paddock.ps.server.engine import Engine
 from paddock.ps.server.options import ServerOptions
 from paddock.ps.server.recovery import Snapshots
-from paddock.ps.server.services import NO_SERVICES, HostedService, Services
+from paddock.ps.server.services import NO_SERVICES, OF_TRAINERS, HostedService, Services
 from paddock.ps.server.session import Session, SmallPullPoller
 from paddock.ps.server.snapshot_view import Save, check_load, check_save, no_snapshot_view
 from paddock.ps.server.tables import ServerSparseTable
@@ -96,7 +96,7 @@ class Server:
         self.witness = witness
         self.file = file
         self.say = say
-        self._said = ""
+        self._said: dict[str, str] = {}
         self._away: dict[int, float] = {}  # by trainer, since when it has no connection
         self._sessions: dict[Session, None] = {}  # oldest first
         self._past = {"pushes": 0, "pulls": 0}  # of connections that have ended
@@ -199,11 +199,11 @@ class Server:
             sessions = [s for s in self._sessions if s.hello.purpose not in NO_TRAINERS]
         return {s.heard_as or s.who for s in sessions if now - s.heard_at < patience}
 
-    def say_once(self, line: str) -> None:
-        """A line of news, when it is not the same as the last one."""
-        if line != self._said:
+    def say_once(self, line: str, about: str = "") -> None:
+        """A line of news, when it is not the same as the last one about this; "" is none."""
+        if line and self._said.get(about) != line:
             self.say(line)
-        self._said = line
+        self._said[about] = line
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._stopped.is_set():
@@ -266,7 +266,8 @@ class Server:
 
     def forget(self, session: Session) -> None:
         """A connection has ended."""
-        self.services.has_gone(session.hello)
+        if session.hello.purpose in OF_TRAINERS:
+            self.services.missed[session.hello.trainer] = time.monotonic()
         with self._lock:
             if session in self._sessions:
                 del self._sessions[session]

@@ -108,12 +108,7 @@ class Services:
         self._services = {**BUILT_IN, **services}
         self._lock = threading.Lock()
         # By trainer, since when its connection is missed. Counted anew after a restart.
-        self._missed: dict[int, float] = {}
-
-    def has_gone(self, hello: Hello) -> None:
-        """A connection has ended."""
-        if hello.purpose in OF_TRAINERS:
-            self._missed[hello.trainer] = time.monotonic()
+        self.missed: dict[int, float] = {}
 
     def answer(self, hello: Hello, question: dict[str, Any]) -> dict[str, Any]:
         """The service's answer. Raises RequestError, PaddockError."""
@@ -129,7 +124,7 @@ class Services:
         who = None if hello.purpose == "admin" else (hello.trainer, hello.incarnation)
         with self._lock:
             return service.answer(
-                who, question, _ServiceContext(self._server, name + "/", self._missed)
+                who, question, _ServiceContext(self._server, name + "/", self.missed)
             )
 
 

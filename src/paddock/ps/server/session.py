@@ -191,8 +191,13 @@ class Session:
             if action is None:
                 raise RequestError("usage", f"frames of op {header.op} are not served")
             action(self, header, body)
-        except RequestError as refusal:
-            self._refuse(header, refusal if header.op in _OF_ANY_ROLE else self._judged(refusal))
+        except RequestError:
+            if header.op not in _OF_ANY_ROLE:  # One that was primary judges by an older state.
+                try:
+                    self.server.engine.check_serving()
+                except RequestError as instead:
+                    refusal = instead
+            self._refuse(header, refusal)
         except (ConnectionClosed, ReadTimeout, FrameError):
             raise
         except PaddockError as error:
@@ -217,14 +222,6 @@ class Session:
             self._problem = error
             return False
         return self.stream.is_empty
-
-    def _judged(self, refusal: RequestError) -> RequestError:
-        """A server that is the primary no longer judges nothing: its state may be older."""
-        try:
-            self.server.engine.check_serving()
-        except RequestError as instead:
-            return instead
-        return refusal
 
     def _refuse(self, header: Header, refusal: RequestError) -> None:
         self.stream.send(header._replace(flags=ERROR, count=0), refusal.to_body())
