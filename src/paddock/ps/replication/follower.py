@@ -148,7 +148,7 @@ class Follower:
 
     def _follow(self, endpoint: str) -> None:
         pair = self.pair
-        link = FrameConnection(endpoint, pair.identity, "replica", CONNECT_SECONDS)
+        link = FrameConnection(endpoint, pair.server.identity, "replica", CONNECT_SECONDS)
         session = secrets.randbits(63) | 1
         try:
             self._recognise(link.welcome, endpoint)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, UsageError
-from paddock.ps.connection import FrameConnection, Identity
+from paddock.ps.connection import FrameConnection
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.replication.feed import ReplicaFeed
 from paddock.ps.replication.follower import Follower
@@ -122,11 +122,6 @@ class Pair(Replication):
 
     def feed(self, stream: FrameStream, header: Header, body: memoryview) -> None:
         ReplicaFeed(self, stream).serve(header, body)
-
-    @property
-    def identity(self) -> Identity:
-        """How links to the witness and to the primary introduce themselves."""
-        return self.server.identity
 
     @property
     def is_stopped(self) -> bool:
@@ -301,9 +296,9 @@ class Pair(Replication):
             try:
                 if link is None:
                     link = self._reach()
-                reply: LeaseReply = body_from(
-                    LeaseReply, self._tell(link, request), "answer of a witness"
-                )
+                link.stream.send(Header(Op.CONTROL), request_body(self.group, request))
+                _, body = link.receive()
+                reply: LeaseReply = body_from(LeaseReply, body, "answer of a witness")
                 self.handle(partial(ReplicaState.replied, reply=reply, now=self.clock()))
                 self._say_stuck()
                 self.say_once("", "witness")
@@ -316,11 +311,7 @@ class Pair(Replication):
             link.close()
 
     def _reach(self) -> FrameConnection:
-        return FrameConnection(self.witness, self.identity, "admin", WITNESS_SECONDS)
-
-    def _tell(self, link: FrameConnection, request: LeaseRequest) -> bytes:
-        link.stream.send(Header(Op.CONTROL), request_body(self.group, request))
-        return bytes(link.receive()[1])
+        return FrameConnection(self.witness, self.server.identity, "admin", WITNESS_SECONDS)
 
     def _say_stuck(self) -> None:
         """A server that nobody lets serve, and that has nobody to follow, says so."""
@@ -362,6 +353,7 @@ class Pair(Replication):
         if wanted:
             with contextlib.suppress(PaddockError):  # The lease runs out by itself.
                 link = self._reach()
-                self._tell(link, wanted[-1])
+                link.stream.send(Header(Op.CONTROL), request_body(self.group, wanted[-1]))
+                link.receive()
                 link.close()
         self.follower.join()

@@ -40,7 +40,7 @@ def find_index(
         (index, half)
         for index, endpoint in enumerate(endpoints)
         for half in endpoint.split("|")
-        if _port(half) == str(port)
+        if split_endpoint(half)[1] == str(port)
     ]
     if not here:
         return 0, Problem(
@@ -71,7 +71,7 @@ def own_endpoint(
     halves = endpoint.split("|")
     if len(halves) == 1:
         return "" if replica_of else endpoint
-    here = [half for half in halves if _port(half) == str(port)] or halves
+    here = [half for half in halves if split_endpoint(half)[1] == str(port)] or halves
     here = [half for half in here if half != replica_of] or here
     if len(here) > 1:
         here = narrowed(here, names, is_own)
@@ -85,21 +85,13 @@ def count_here(endpoints: Sequence[str], host: str) -> int:
     >>> count_here(["a:1|b:1", "a:2|b:2", "c:3"], "a"), count_here([], "a")
     (2, 1)
     """
-    return max(1, sum(_host(half) == host for e in endpoints for half in e.split("|")))
+    return max(1, sum(split_endpoint(half)[0] == host for e in endpoints for half in e.split("|")))
 
 
 def narrowed(halves: Sequence[str], names: Collection[str], is_own: IsOwn) -> list[str]:
     """The endpoints on a host of these names, or on this machine; all when there are none."""
     return (
-        [half for half in halves if _host(half) in names]
-        or [half for half in halves if is_own(_host(half))]
+        [half for half in halves if split_endpoint(half)[0] in names]
+        or [half for half in halves if is_own(split_endpoint(half)[0])]
         or list(halves)
     )
-
-
-def _host(endpoint: str) -> str:
-    return split_endpoint(endpoint)[0]
-
-
-def _port(endpoint: str) -> str:
-    return split_endpoint(endpoint)[1]

@@ -25,7 +25,6 @@ from paddock.ps.storage.snapshot import (
     newest_snapshot,
     save_snapshot,
 )
-from paddock.ps.wire.errors import RequestError
 
 # Beside the log: which server of which job this is.
 PLACE = "place.json"
@@ -162,20 +161,6 @@ class Snapshots:
     def ask(self) -> None:
         """Have one written soon."""
         self._is_asked = True
-
-    def take_instead(self, checkpoint: str) -> None:
-        """Write one behind a record that names a checkpoint. Raises RequestError."""
-        try:
-            self.take()
-        except PaddockError as error:
-            self.ask()
-            raise RequestError(
-                "disk",
-                f"the checkpoint is loaded, but this server needs {checkpoint} to start again: "
-                f"{error.message}",
-                hint="keep the checkpoint; free space and load it again, or wait for the server's "
-                "next snapshot (paddock ps snapshot)",
-            ) from error
 
     def take(self, keep: int = 2) -> int:
         """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError.

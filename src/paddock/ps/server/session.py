@@ -149,7 +149,18 @@ class Session:
             welcome = header._replace(flags=ANSWER), to_body(self.server.welcome(hello, challenge))
             if self.server.token:
                 self.stream.send(*welcome)
-                welcome = self._proven(hello, challenge), b""
+                try:
+                    proof, body = self.stream.receive(GREETING_BYTES)
+                except (ConnectionClosed, ReadTimeout):
+                    self.server.say(f"{self.where}: refused: it knows no token, or another one")
+                    raise
+                wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
+                given = bytes(body).decode("latin-1")  # Which any bytes are.
+                if proof.op != Op.PROOF or not same(given, wanted):
+                    what = "the token is not this server's"
+                    hint = "use the file that --token-file names there"
+                    raise RequestError("auth", what, hint=hint)
+                welcome = proof._replace(flags=ANSWER), b""
             # Known from here on: not before it has proved itself, and not after it may go on, for
             # the connection that comes next must find this one (Server.end_former).
             self.hello = hello
@@ -159,23 +170,6 @@ class Session:
             self.server.say(f"{self.where}: refused: {refusal.message}")
             self._refuse(header, refusal)
             return False
-
-    def _proven(self, hello: Hello, challenge: str) -> Header:
-        """Wait for the proof; the head of the answer to it. Raises RequestError."""
-        try:
-            header, body = self.stream.receive(GREETING_BYTES)
-        except (ConnectionClosed, ReadTimeout):
-            self.server.say(f"{self.where}: refused: it knows no token, or another one")
-            raise
-        wanted = proof_of(self.server.token, "trainer", hello.nonce, challenge)
-        given = bytes(body).decode("latin-1")  # Which any bytes are.
-        if header.op != Op.PROOF or not same(given, wanted):
-            raise RequestError(
-                "auth",
-                "the token is not this server's",
-                hint="use the file that --token-file names there",
-            )
-        return header._replace(flags=ANSWER)
 
     # ------------------------------------------------------------------------------------- frames
 
@@ -230,8 +224,12 @@ class Session:
         body = b"" if answer is None else json.dumps(answer).encode()
         self.stream.send(header._replace(flags=ANSWER | flags, count=0), body)
 
-    def _check_who(self, header: Header) -> None:
-        """A frame is the connection's own trainer's. Only who begins may be new here."""
+    def _check_who(self, header: Header, *, changes: bool = False) -> None:
+        """Raises RequestError when a frame is not the connection's own trainer's; only one that
+        begins may be new here. changes: an admin may send it, too, where admins may."""
+        if changes and self.hello.purpose == "admin":
+            self.server.check_admin(self.hello)
+            return
         who, incarnations = (header.trainer, header.incarnation), self.server.store.incarnations
         if who != (self.hello.trainer, self.hello.incarnation):
             raise RequestError(
@@ -248,10 +246,7 @@ class Session:
             )
 
     def _write(self, header: Header, body: memoryview) -> None:
-        if self.hello.purpose == "admin":
-            self.server.check_admin(self.hello)
-        else:
-            self._check_who(header)
+        self._check_who(header, changes=True)
         record = make_record(header, body)
         if not record.numbered:
             record.check_sender(self.server)
@@ -357,25 +352,18 @@ class Session:
         self._say(header, self.server.control(self.hello, json_part(body)))
 
     def _read(self, header: Header, body: memoryview) -> None:
-        self._check_writer(header)
+        self._check_who(header, changes=True)
         self.server.engine.check_serving()
         asked = json_part(body)
         found = self.server.spool.read(asked.get("file"), asked.get("offset"))
         self.stream.send(header._replace(flags=ANSWER, count=0), found)
 
     def _take(self, header: Header, body: memoryview) -> None:
-        self._check_writer(header)
+        self._check_who(header, changes=True)
         self.server.engine.check_serving()
         asked = json_part(body[: header.count])
         self.server.spool.write(asked.get("file"), asked.get("offset"), body[header.count :])
         self._say(header, None)
-
-    def _check_writer(self, header: Header) -> None:
-        """Raises RequestError when the other side may not change this server."""
-        if self.hello.purpose == "admin":
-            self.server.check_admin(self.hello)
-        else:
-            self._check_who(header)
 
 
 _DOES: dict[int, Callable[[Session, Header, memoryview], None]] = {

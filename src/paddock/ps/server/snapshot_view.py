@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paddock.errors import PaddockError
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.server.log_record import LogRecord
 from paddock.ps.server.tables import ServerSparseTable
@@ -305,8 +306,19 @@ class LoadRecord(LogRecord):
                 held.table.load_shard(shard, state)
 
     def after_write(self, server: Server) -> None:
-        if server.snapshots is not None:
-            server.snapshots.take_instead(self.data["directory"])
+        if server.snapshots is None:
+            return
+        try:
+            server.snapshots.take()
+        except PaddockError as error:
+            server.snapshots.ask()
+            raise RequestError(
+                "disk",
+                f"the checkpoint is loaded, but this server needs {self.data['directory']} to "
+                f"start again: {error.message}",
+                hint="keep the checkpoint; free space and load it again, or wait for the server's "
+                "next snapshot (paddock ps snapshot)",
+            ) from error
 
 
 def _ready(checkpoint: Checkpoint) -> dict[str, Any]:
