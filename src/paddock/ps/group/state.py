@@ -372,7 +372,10 @@ class GroupState(GroupWaits):
             found = self._admit(only_members=self.is_started)
         else:
             found = self._admit() + self._releases()
-        return found or self._let_late_pass()
+        if found or (self._is_clocked and not self._is_stuck):
+            return found
+        going = self.barriers.let_late_pass()
+        return [Release(reach.trainer, reach.incarnation, reach.step) for reach in going]
 
     def _all_ended(self) -> tuple[tuple[int, int], ...]:
         """The passes that each trainer is through with, also one that is no member now."""
@@ -380,12 +383,6 @@ class GroupState(GroupWaits):
         for trainer, passes in self._ended.items():
             ended[trainer] = max(passes, ended.get(trainer, 0))
         return tuple(sorted(ended.items()))
-
-    def _let_late_pass(self) -> list[Output]:
-        if self._is_clocked and not self._is_stuck:
-            return []
-        going = self.barriers.let_late_pass()
-        return [Release(reach.trainer, reach.incarnation, reach.step) for reach in going]
 
     def _is_complete(self) -> bool:
         return (

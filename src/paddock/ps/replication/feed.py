@@ -35,14 +35,7 @@ from paddock.ps.replication.state import (
 )
 from paddock.ps.storage.snapshot import Snapshot, newest_snapshot
 from paddock.ps.stream import ConnectionClosed, FrameStream, ReadTimeout
-from paddock.ps.wire.frames import (
-    ANSWER,
-    BODY_MAX,
-    FrameFlag,
-    Header,
-    Op,
-    encode,
-)
+from paddock.ps.wire.frames import ANSWER, BODY_MAX, FrameFlag, Header, Op, encode
 from paddock.ps.wire.values import body_from, to_body
 from paddock.ps.xxh3 import Buffer
 

@@ -49,13 +49,7 @@ from paddock.ps.replication.state import (
 )
 from paddock.ps.server.records import make_record
 from paddock.ps.server.recovery import Snapshots, fill
-from paddock.ps.storage.files import (
-    DamageError,
-    remove_tree,
-    sync_files,
-    sync_path,
-    writing,
-)
+from paddock.ps.storage.files import DamageError, remove_tree, sync_files, sync_path, writing
 from paddock.ps.storage.log import RecordLog
 from paddock.ps.storage.snapshot import (
     Snapshot,

@@ -24,7 +24,7 @@ from paddock.ps.connection import FrameConnection
 from paddock.ps.endpoint import join_endpoint
 from paddock.ps.replication.feed import ReplicaFeed
 from paddock.ps.replication.follower import Follower
-from paddock.ps.replication.lease import LeaseReply, LeaseRequest, LeaseVerb
+from paddock.ps.replication.lease import LeaseReply, LeaseRequest
 from paddock.ps.replication.log_identity import MemberFile
 from paddock.ps.replication.replication import Replication
 from paddock.ps.replication.state import (
@@ -332,13 +332,12 @@ class Pair(Replication):
     def stop(self) -> None:
         if self._stopped.is_set():
             return
-        now = self.clock()
-        seen: list[LeaseRequest] = []
+        wanted: list[LeaseRequest] = []
 
         def release(member: ReplicaState) -> tuple[ReplicaState, list[Action]]:
-            after, actions = member.release(now=now)
-            seen.extend(a.request for a in actions if isinstance(a, AskWitness))
-            return after, [a for a in actions if not isinstance(a, AskWitness | Deposed)]
+            after, actions = member.release(now=self.clock())
+            wanted.extend(one.request for one in actions if isinstance(one, AskWitness))
+            return after, []
 
         self._stopped.set()
         with contextlib.suppress(PaddockError):
@@ -349,7 +348,6 @@ class Pair(Replication):
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(JOIN_SECONDS)
-        wanted = [request for request in seen if request.ask is LeaseVerb.RELEASE]
         if wanted:
             with contextlib.suppress(PaddockError):  # The lease runs out by itself.
                 link = self._reach()

@@ -42,11 +42,7 @@ class Engine:
     """A store and its log. clock: seconds since 1970, read once for each record."""
 
     def __init__(
-        self,
-        store: Store,
-        log: RecordLog | None,
-        ack: Ack,
-        clock: Callable[[], float] = time.time,
+        self, store: Store, log: RecordLog | None, ack: Ack, clock: Callable[[], float] = time.time
     ) -> None:
         self.store = store
         self.log = log

@@ -18,13 +18,7 @@ from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json, writing
 from paddock.ps.storage.log import RecordLog, read_identity
-from paddock.ps.storage.snapshot import (
-    Snapshot,
-    State,
-    log_floor,
-    newest_snapshot,
-    save_snapshot,
-)
+from paddock.ps.storage.snapshot import Snapshot, State, log_floor, newest_snapshot, save_snapshot
 
 # Beside the log: which server of which job this is.
 PLACE = "place.json"
@@ -134,12 +128,7 @@ class Snapshots:
     """Writes a snapshot whenever the log has grown by `every` bytes. One at a time."""
 
     def __init__(
-        self,
-        engine: Engine,
-        directory: str,
-        server: int,
-        every: int,
-        say: Callable[[str], None],
+        self, engine: Engine, directory: str, server: int, every: int, say: Callable[[str], None]
     ) -> None:
         self.engine = engine
         self.directory = directory

@@ -137,8 +137,7 @@ class Server:
             context.load_cert_chain(cert, key or None)
         except (OSError, ssl.SSLError) as error:
             raise UsageError(
-                f"--tls-cert {cert}, --tls-key {key or '(none)'}: {error}",
-                hint="both in PEM form",
+                f"--tls-cert {cert}, --tls-key {key or '(none)'}: {error}", hint="both in PEM form"
             ) from error
         return context
 

@@ -168,21 +168,18 @@ class _ServiceContext:
         assert server.coordinator is not None
         is_member, has_ended = server.coordinator.standing(trainer)
         is_clocked = rules is not None and rules.strategy in CLOCKED
-        if not has_ended and (not self._is_missed(trainer) or (is_member and is_clocked)):
+        is_missed, now, seconds = False, time.monotonic(), server.options.trainer_timeout
+        if any(number == trainer for number, _ in server.connected()):
+            self._missed.pop(trainer, None)
+        else:
+            is_missed = now - self._missed.setdefault(trainer, now) >= seconds > 0
+        if not has_ended and (not is_missed or (is_member and is_clocked)):
             return False
         newest, nonce = server.store.incarnations.get(trainer, (0, ""))
         if not is_clocked and nonce != RETIRED and trainer not in server.store.closed:
             began = {"nonce": RETIRED}
             server.engine.record(Op.FENCE, began, trainer=trainer, incarnation=newest + 1)
         return True
-
-    def _is_missed(self, trainer: int) -> bool:
-        """True when no connection of it is open for --trainer-timeout."""
-        now, seconds = time.monotonic(), self._server.options.trainer_timeout
-        if any(number == trainer for number, _ in self._server.connected()):
-            self._missed.pop(trainer, None)
-            return False
-        return now - self._missed.setdefault(trainer, now) >= seconds > 0
 
 
 __all__ = ["NO_SERVICES", "HostedService", "ServiceContext", "Services"]

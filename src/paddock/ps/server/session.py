@@ -28,22 +28,8 @@ from paddock.ps.shards import records
 from paddock.ps.stream import SMALL_BYTES, ConnectionClosed, FrameStream, ReadTimeout, raw
 from paddock.ps.table.sharding import shard_of
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import (
-    ANSWER,
-    BODY_MAX,
-    MAGIC,
-    FrameError,
-    FrameFlag,
-    Header,
-    Op,
-)
-from paddock.ps.wire.handshake import (
-    NONCE_BYTES,
-    Hello,
-    greeting_from,
-    proof_of,
-    same,
-)
+from paddock.ps.wire.frames import ANSWER, BODY_MAX, MAGIC, FrameError, FrameFlag, Header, Op
+from paddock.ps.wire.handshake import NONCE_BYTES, Hello, greeting_from, proof_of, same
 from paddock.ps.wire.values import to_body
 
 if TYPE_CHECKING:
@@ -185,7 +171,8 @@ class Session:
             if action is None:
                 raise RequestError("usage", f"frames of op {header.op} are not served")
             action(self, header, body)
-        except RequestError:
+        except RequestError as error:
+            refusal = error
             if header.op not in _OF_ANY_ROLE:  # One that was primary judges by an older state.
                 try:
                     self.server.engine.check_serving()
@@ -319,7 +306,7 @@ class Session:
             part = keys[start : start + most]
             with held.lock:
                 if held.ownership.active:  # A shard that went is told of by its new owner.
-                    part = part[held.ownership.are_here(shard_of(part, held.spec.shards))]
+                    part = part[~held.ownership.is_away[shard_of(part, held.spec.shards)]]
                 rows = np.empty((len(part), dim), np.float32)
                 held.table.pull(part, rows)
             self.server.engine.check_serving()

@@ -21,7 +21,6 @@ from paddock.errors import PaddockError
 from paddock.ps.optimizers.schedules import Rates
 from paddock.ps.server.log_record import LogRecord
 from paddock.ps.server.tables import ServerSparseTable
-from paddock.ps.shards.records import check_at_rest
 from paddock.ps.spec import READY, DenseSpec
 from paddock.ps.storage.checkpoint import Checkpoint, check_specs, open_checkpoint
 from paddock.ps.storage.saving import see_checkpoint, write_part
@@ -86,10 +85,11 @@ class Save:
     """A cut that is a server's part of a checkpoint."""
 
     def __init__(self, engine: Engine) -> None:
-        self.cut = SnapshotView(
-            engine,
-            lambda store: (store.progress(), store.steps(), store.rates(), _saved(store.kv)),
-        )
+        def look(store: Store) -> tuple[dict[str, Any], ...]:
+            notes = {k: value for k, value in store.kv.items() if not k.startswith(JOB + "/")}
+            return store.progress(), store.steps(), store.rates(), notes
+
+        self.cut = SnapshotView(engine, look)
         # progress: what all servers' cuts must agree on, and marks.
         self.progress, *rest = self.cut.facts
         self._state = dict(zip(("steps", "rates", "notes"), rest, strict=True))
@@ -149,11 +149,6 @@ def no_snapshot_view() -> RequestError:
         "the state to be saved is not kept any more",
         hint="save again: another save began, a push needed memory, or the server was restarted",
     )
-
-
-def _saved(kv: dict[str, Any]) -> dict[str, Any]:
-    """The keys and values that a checkpoint has."""
-    return {key: value for key, value in kv.items() if not key.startswith(JOB + "/")}
 
 
 # --------------------------------------------------------------------------------------- orders
@@ -222,7 +217,12 @@ def _check_checkpoint(store: Store, checkpoint: Checkpoint) -> None:
             hint="create the checkpoint's tables on every server, then load",
         )
     for held in store.tables:
-        check_at_rest(held)
+        if not held.ownership.is_idle:
+            raise RequestError(
+                "usage",
+                f"a shard of table {held.spec.name!r} is on its way between servers",
+                hint="load again; if it lasts, is a server down? paddock ps status",
+            )
     owned = {spec.name: store.by_name[spec.name].owned for spec in checkpoint.specs}
     checkpoint.verify(owned)
     check_specs(checkpoint, [held.spec for held in store.tables])

@@ -99,7 +99,7 @@ class ShardOwnership:
         self.leaving: dict[int, OutgoingShard] = {}
         # Of each trainer: (incarnation, number) of a push that was sent away; those after it wait.
         self.behind: dict[int, tuple[int, int]] = {}
-        self._is_away = np.ones(shards, np.bool_)
+        self.is_away = np.ones(shards, np.bool_)  # (shards,), those that cannot be read here
         self._changed()
 
     @property
@@ -115,22 +115,17 @@ class ShardOwnership:
     def _changed(self) -> None:
         # True when a shard has moved, or does: until then nobody has to look at shards.
         self.active = bool(self.given or self.adopted or self.incoming or self.leaving)
-        self._is_away[:] = True
-        self._is_away[self.owned] = False
-        self._is_closed = self._is_away.copy()
+        self.is_away[:] = True
+        self.is_away[self.owned] = False
+        self._is_closed = self.is_away.copy()
         self._is_closed[[shard for shard, one in self.leaving.items() if one.is_frozen]] = True
 
     # ------------------------------------------------------------------------- pushes and pulls
 
     def check_pull(self, shards: Shards) -> None:
         """Raises RequestError "moved" when one of these, (n,), is not here. A frozen one is."""
-        if self._is_away[shards].any():
-            raise self._refusal(shards, self._is_away)
-
-    def are_here(self, shards: Shards) -> NDArray[np.bool_]:
-        """True for each of these shards, (n,), that can be read here: (n,) bool."""
-        here: NDArray[np.bool_] = ~self._is_away[shards]
-        return here
+        if self.is_away[shards].any():
+            raise self._refusal(shards, self.is_away)
 
     def check_push(self, header: Header, shards: Shards) -> None:
         """Raises RequestError "moved" when one of these shards, (n,), is not here, or frozen.
@@ -164,7 +159,7 @@ class ShardOwnership:
         owners = {
             str(shard): self.given[shard][0]
             for shard in asked
-            if shard in self.given and self._is_away[shard] and shard not in self.leaving
+            if shard in self.given and self.is_away[shard] and shard not in self.leaving
         }
         where = f"is server {owners[str(asked[0])]}'s now" if str(asked[0]) in owners else "moves"
         return RequestError(
@@ -238,7 +233,7 @@ class ShardOwnership:
 
     def check_part(self, shard: int, version: int, part: int) -> None:
         """Raises RequestError when a part does not follow what came."""
-        if shard in self.owned or not 0 <= shard < len(self._is_away):
+        if shard in self.owned or not 0 <= shard < len(self.is_away):
             raise RequestError(
                 "usage", f"shard {shard} of table {self.table!r} is not to come here"
             )

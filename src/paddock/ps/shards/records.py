@@ -189,13 +189,3 @@ class PartRecord(AdoptRecord):
 def _count_shards(held: ServerTable) -> None:
     if isinstance(held.table, SparseTable):
         held.table.owned = len(held.ownership.owned)
-
-
-def check_at_rest(held: ServerTable) -> None:
-    """Raises RequestError while a shard is on its way: a checkpoint would miss it."""
-    if not held.ownership.is_idle:
-        raise RequestError(
-            "usage",
-            f"a shard of table {held.spec.name!r} is on its way between servers",
-            hint="load again; if it lasts, is a server down? paddock ps status",
-        )
