@@ -10,7 +10,7 @@ from paddock.ps.spec import DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.arrays import Arrays
 from paddock.ps.storage.checkpoint import Checkpoint
 from paddock.ps.storage.saving import begin_checkpoint, commit_checkpoint, write_part
-from paddock.ps.storage.snapshot import Snapshot, State, save_snapshot
+from paddock.ps.storage.snapshot import Snapshot, SnapshotState, save_snapshot
 from paddock.ps.table.sharding import deal
 
 WIDE = SparseSpec("wide", 3, OptimizerSpec("adagrad", 0.1), shards=8)
@@ -55,7 +55,7 @@ def equal(one: Arrays, other: Arrays) -> bool:
 def save_snap(directory: Path, seed: int, lsn: int) -> Snapshot:
     """A snapshot of a whole job."""
     job = make_job(seed)
-    state = State(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
+    state = SnapshotState(lsn, {"windows": {"0": [1, 2]}}, {"held": np.arange(5, dtype=np.float32)})
     return save_snapshot(
         directory, server=7, specs=SPECS, owned=ALL, state=state,
         take=lambda table, shard: job[table, shard],

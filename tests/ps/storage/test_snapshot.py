@@ -16,7 +16,7 @@ from paddock.ps.storage.arrays import Arrays, decode_arrays, open_arrays, write_
 from paddock.ps.storage.export import read_safetensors
 from paddock.ps.storage.files import DamageError
 from paddock.ps.storage.snapshot import (
-    State,
+    SnapshotState,
     list_snapshots,
     log_floor,
     newest_snapshot,
@@ -62,7 +62,7 @@ def test_the_log_is_durable_before_its_snapshot_is(tmp_path: Path) -> None:
 
     with pytest.raises(PaddockError, match="the disk refused"):
         save_snapshot(
-            tmp_path, server=1, specs=SPECS, owned=ALL, state=State(5),
+            tmp_path, server=1, specs=SPECS, owned=ALL, state=SnapshotState(5),
             take=lambda table, shard: {}, make_durable=refuse,
         )  # fmt: skip
     assert asked == [5] and list(tmp_path.iterdir()) == []

@@ -18,7 +18,13 @@ from paddock.ps.server.snapshot_view import SnapshotView
 from paddock.ps.server.store import Store
 from paddock.ps.storage.files import read_json, write_json, writing
 from paddock.ps.storage.log import RecordLog, read_identity
-from paddock.ps.storage.snapshot import Snapshot, State, log_floor, newest_snapshot, save_snapshot
+from paddock.ps.storage.snapshot import (
+    Snapshot,
+    SnapshotState,
+    log_floor,
+    newest_snapshot,
+    save_snapshot,
+)
 
 # Beside the log: which server of which job this is.
 PLACE = "place.json"
@@ -170,7 +176,7 @@ class Snapshots:
                     server=self.server,
                     specs=cut.specs,
                     owned=cut.owned,
-                    state=State(cut.lsn, *cut.facts),
+                    state=SnapshotState(cut.lsn, *cut.facts),
                     take=cut.take,
                     make_durable=log.wait_durable,
                     keep=keep,

@@ -37,7 +37,7 @@ ROWS = "rows"  # a delta of the base's shard
 SAME = "same"  # no file: the shard is the base's
 
 
-class Entry(NamedTuple):
+class CheckpointEntry(NamedTuple):
     """A shard of a checkpoint.
 
     rows: those in the file. version: the lsn it was copied at, on the server of that identity
@@ -71,7 +71,7 @@ class Checkpoint:
     specs: tuple[TableSpec, ...]
     positions: dict[str, Any]
     states: tuple[dict[str, Any], ...]
-    entries: dict[tuple[str, int], Entry]
+    entries: dict[tuple[str, int], CheckpointEntry]
     base: Checkpoint | None
 
     @property
@@ -107,7 +107,7 @@ class Checkpoint:
         """The sorted keys of a sparse shard, (n,) int64, read without its rows."""
         return self.read(table, shard, [delta.KEYS])[delta.KEYS]
 
-    def newest(self, table: str, shard: int) -> Entry:
+    def newest(self, table: str, shard: int) -> CheckpointEntry:
         """The newest entry of the shard that has a file."""
         return self._chain(table, shard)[-1][1]
 
@@ -130,7 +130,7 @@ class Checkpoint:
             yield base
             base = base.base
 
-    def _chain(self, table: str, shard: int) -> list[tuple[Checkpoint, Entry]]:
+    def _chain(self, table: str, shard: int) -> list[tuple[Checkpoint, CheckpointEntry]]:
         """The files to read for a shard, oldest first: a whole one and the deltas on it."""
         if (table, shard) not in self.entries:
             shards = self.spec(table).shards
@@ -209,7 +209,7 @@ def read_part(path: Path) -> tuple[dict[str, Any], str]:
 def _open_one(path: Path, deltas: int = 0) -> Checkpoint:
     """The checkpoint with its bases. deltas: those on it."""
     manifest, checksum = read_json(path / MANIFEST, "checkpoint manifest", FORMAT)
-    entries: dict[tuple[str, int], Entry] = {}
+    entries: dict[tuple[str, int], CheckpointEntry] = {}
     states = []
     for place, expected in manifest["parts"]:
         part, found = read_part(path / place)
@@ -218,7 +218,7 @@ def _open_one(path: Path, deltas: int = 0) -> Checkpoint:
                 f"checkpoint part {path / place} has checksum {found}, the manifest has {expected}"
             )
         for *head, written in part["shards"]:
-            entry = Entry._make([*head, WrittenFile(*written)])
+            entry = CheckpointEntry._make([*head, WrittenFile(*written)])
             entries[entry.table, entry.shard] = entry
         states.append(part["state"])
     same = {name: manifest[name] for name in ("serial", "job", "step", "positions")}

@@ -20,7 +20,7 @@ from pathlib import Path
 from paddock.errors import PaddockError
 from paddock.ps.storage import segment
 from paddock.ps.storage.files import lock_directory, replacing, sync_path, write_error, writing
-from paddock.ps.storage.segment import HEAD_SIZE, Head, LogDamage, Segment
+from paddock.ps.storage.segment import HEAD_SIZE, LogDamage, Segment, SegmentHead
 from paddock.ps.wire import frames
 from paddock.ps.xxh3 import Buffer
 
@@ -60,7 +60,7 @@ class LogDevice:
         os.fdatasync(fd)
 
 
-def read_identity(directory: Path) -> Head | None:
+def read_identity(directory: Path) -> SegmentHead | None:
     """The newest segment's server and first lsn. None: there is no log."""
     segments = segment.list_segments(directory)
     return segment.read_head(segments[-1]) if segments else None
@@ -374,7 +374,7 @@ class RecordLog:
         path = self.directory / segment.segment_name(first)
         with writing("cannot begin a segment of the log", self.directory):
             with replacing(path) as file:
-                file.write(segment.encode_head(Head(first, self._server)))
+                file.write(segment.encode_head(SegmentHead(first, self._server)))
             if self._segments:
                 self._trim()
             added = Segment(path)

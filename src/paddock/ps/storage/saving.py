@@ -26,7 +26,7 @@ from paddock.ps.storage.checkpoint import (
     SAME,
     WHOLE,
     Checkpoint,
-    Entry,
+    CheckpointEntry,
     list_checkpoints,
     open_checkpoint,
     read_part,
@@ -102,7 +102,7 @@ def write_part(
     parent = see_checkpoint(directory, name, index)
     place = f"server-{index}"
     path = parent / place
-    entries: list[Entry] = []
+    entries: list[CheckpointEntry] = []
     version = (lsn, server, generation)
     with writing("cannot save a checkpoint", parent):
         if path.exists():  # The order came twice: the connection broke, or this server died.
@@ -118,7 +118,7 @@ def write_part(
                     written = written._replace(file=f"{place}/{written.file}")
                 # A dense shard is one row.
                 rows = len(content[delta.KEYS]) if delta.KEYS in content else int(bool(content))
-                entries.append(Entry(spec.name, shard, kind, rows, *version, written))
+                entries.append(CheckpointEntry(spec.name, shard, kind, rows, *version, written))
         sync_files(path)
         tables = [to_json(spec) for spec in specs]
         part = {"shards": entries, "tables": tables, "state": dict(state)}

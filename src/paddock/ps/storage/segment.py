@@ -29,7 +29,7 @@ _BUFFER = 1 << 20
 _FRAME_MAGIC = frames.MAGIC.to_bytes(4, "little")
 
 
-class Head(NamedTuple):
+class SegmentHead(NamedTuple):
     """The head of a segment."""
 
     first: int
@@ -55,17 +55,17 @@ def segment_name(first: int) -> str:
     return f"log-{first:020d}.bin"
 
 
-def encode_head(head: Head) -> bytes:
+def encode_head(head: SegmentHead) -> bytes:
     """The first 64 bytes of a segment.
 
-    >>> decode_head(encode_head(Head(1, 7)), Path("x"))
-    Head(first=1, server=7)
+    >>> decode_head(encode_head(SegmentHead(1, 7)), Path("x"))
+    SegmentHead(first=1, server=7)
     """
     data = _HEAD.pack(_MAGIC, _VERSION, 0, *head, 0)[:-8]
     return data + xxh3(data).to_bytes(8, "little")
 
 
-def decode_head(data: bytes, path: Path) -> Head:
+def decode_head(data: bytes, path: Path) -> SegmentHead:
     """The head in the first 64 bytes of a segment. Raises LogDamage."""
     if len(data) != HEAD_SIZE:
         raise LogDamage(path, 0, f"its head has {len(data)} of {HEAD_SIZE} bytes")
@@ -80,10 +80,10 @@ def decode_head(data: bytes, path: Path) -> Head:
             hint="save a checkpoint with the paddock that wrote it (paddock ps save DIR), then "
             "start with an empty --data-dir and --load DIR",
         )
-    return Head(first, server)
+    return SegmentHead(first, server)
 
 
-def read_head(path: Path) -> Head:
+def read_head(path: Path) -> SegmentHead:
     """The head of a segment's file. Raises LogDamage, also when its name says another lsn."""
     with path.open("rb") as file:
         head = decode_head(file.read(HEAD_SIZE), path)

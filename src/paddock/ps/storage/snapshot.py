@@ -30,7 +30,7 @@ _MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SnapshotState:
     """The state beside tables: identity windows, steps, offsets, contributions held apart.
 
     lsn: the records up to this one are in it. values: JSON. arrays: what is too large for JSON.
@@ -56,7 +56,7 @@ class Snapshot:
     path: Path
     server: int
     specs: tuple[TableSpec, ...]
-    state: State
+    state: SnapshotState
     shards: tuple[ShardEntry, ...]
 
     def check_log(self, first: int, last: int, directory: Path | str) -> None:
@@ -87,7 +87,7 @@ def save_snapshot(
     server: int,
     specs: Sequence[TableSpec],
     owned: Mapping[str, Sequence[int]],
-    state: State,
+    state: SnapshotState,
     take: Callable[[str, int], Arrays],
     make_durable: Callable[[int], object] | None = None,
     keep: int = 2,
@@ -167,7 +167,7 @@ def open_snapshot(path: Path) -> Snapshot:
             file.verify()
     lsn, values, written = data["state"]
     with open_arrays(path, WrittenFile(*written)) as file:
-        state = State(lsn, values, file.read())
+        state = SnapshotState(lsn, values, file.read())
     return Snapshot(path, data["server"], tuple(map(from_json, data["tables"])), state, shards)
 
 
