@@ -51,18 +51,6 @@ IDLE_SECONDS = 0.5
 SILENCE_SECONDS = 120.0
 
 
-def answer_from(body: Buffer) -> FollowAccepted | FollowRefused:
-    """The primary's answer to Follow. Raises RequestError when it is none."""
-    kind = FollowAccepted if b'"common"' in bytes(body) else FollowRefused
-    answer: FollowAccepted | FollowRefused = body_from(kind, body, "answer of a primary")
-    return answer
-
-
-def begins(header: Header, body: Buffer) -> int:
-    """The term that a record begins; 0 when it begins none."""
-    return int(json.loads(bytes(body))["term"]) if header.op == Op.TERM else 0
-
-
 class ReplicaFeed:
     """A replica that follows this server, over one connection."""
 

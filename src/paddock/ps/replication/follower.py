@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
 from paddock.ps.connection import FrameConnection
-from paddock.ps.replication.feed import (
-    FILE,
-    FILE_BYTES,
-    FILES_END,
-    IDLE,
-    RECORD,
-    answer_from,
-    begins,
-)
+from paddock.ps.replication.feed import FILE, FILE_BYTES, FILES_END, IDLE, RECORD
 from paddock.ps.replication.log_identity import (
     INCOMING,
     MemberFile,
@@ -62,7 +54,7 @@ from paddock.ps.stream import ConnectionClosed
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameError, FrameFlag, Header, Op
 from paddock.ps.wire.handshake import Welcome
-from paddock.ps.wire.values import to_body
+from paddock.ps.wire.values import body_from, to_body
 
 if TYPE_CHECKING:
     from paddock.ps.replication.pair import Pair
@@ -201,7 +193,8 @@ class Follower:
         """Read the primary's answer to Follow, and make this log a beginning of its log."""
         pair = self.pair
         _, body = link.receive()
-        answer = answer_from(body)
+        kind = FollowAccepted if b'"common"' in bytes(body) else FollowRefused
+        answer: FollowAccepted | FollowRefused = body_from(kind, body, "answer of a primary")
         if isinstance(answer, FollowRefused):
             pair.handle(lambda member: member.refused(answer))
             raise ConnectionClosed(f"it is not the primary (term {answer.term})")
@@ -256,7 +249,8 @@ class Follower:
                 self._tell(link, [Ack(member.server, session, member.term, member.end)])
             return
         record, body = link.stream.receive()
-        message = Append(session, header.step, header.sequence, None, begins(record, body))
+        begun = int(json.loads(bytes(body))["term"]) if record.op == Op.TERM else 0
+        message = Append(session, header.step, header.sequence, None, begun)
         self._tell(link, self._store(message, record, memoryview(body)))
 
     def _store(self, message: Append, header: Header, body: memoryview) -> list[Message]:

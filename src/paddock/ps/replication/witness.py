@@ -39,17 +39,6 @@ def request_body(group: str, request: LeaseRequest) -> bytes:
     return json.dumps({"do": "lease", "group": group, **asdict(request)}).encode()
 
 
-def request_from(order: dict[str, Any]) -> tuple[str, LeaseRequest]:
-    """(group, request) of an order. Raises RequestError when it is none."""
-    group = order.get("group")
-    try:
-        if not isinstance(group, str) or not 0 < len(group) <= GROUP_LENGTH_MAX:
-            raise ValueError(f"group is {group!r:.40}")
-        return group, value_from(LeaseRequest, order)
-    except ValueError as error:
-        raise RequestError("usage", f"this is no request for a lease: {error}") from error
-
-
 class Witness:
     """The registers of any number of pairs, one file each: witness-<group>.json."""
 
@@ -70,7 +59,13 @@ class Witness:
 
         Raises RequestError or PaddockError: then nothing was granted.
         """
-        group, request = request_from(order)
+        group = order.get("group")
+        try:
+            if not isinstance(group, str) or not 0 < len(group) <= GROUP_LENGTH_MAX:
+                raise ValueError(f"group is {group!r:.40}")
+            request: LeaseRequest = value_from(LeaseRequest, order)
+        except ValueError as error:
+            raise RequestError("usage", f"this is no request for a lease: {error}") from error
         with self._lock:
             self._lock_registers()
             before = self._register(group)

@@ -61,6 +61,9 @@ class SparseTable:
             "version": GrowableArray(np.int64, reserve=rows_max),
             **statistics_columns(accessor, is_lru or accessor.ttl_seconds > 0, rows_max),
         }
+        # The bytes that one more row takes, index included.
+        columns = sum(column.entry_bytes for column in self._columns.values())
+        self.row_bytes = self._values.entry_bytes + columns + _INDEX_ROW_BYTES
         self._candidates: Candidates | None = None
         if not admits_all(accessor):
             self._candidates = Candidates(accessor, spec.shards, rows_max, spec.initial.seed)
@@ -75,12 +78,6 @@ class SparseTable:
     def rows(self) -> int:
         """Rows in use."""
         return self._index.live
-
-    @property
-    def row_bytes(self) -> int:
-        """The bytes that one more row takes, index included."""
-        columns = sum(column.entry_bytes for column in self._columns.values())
-        return self._values.entry_bytes + columns + _INDEX_ROW_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -108,8 +105,8 @@ class SparseTable:
         """Rows that max_rows still allows."""
         spec = self.spec
         if spec.max_rows and spec.eviction == "refuse":
-            return spec.max_rows * self.owned // spec.shards - self.rows
-        return _ROWS_MAX - self.rows
+            return spec.max_rows * self.owned // spec.shards - self._index.live
+        return _ROWS_MAX - self._index.live
 
     def is_sure_of(self, count: int) -> bool:
         """So many more rows fit into the arrays as they are, whatever their keys."""

@@ -43,10 +43,12 @@ class Op(IntEnum):
     PUSH_DENSE = 34  # int64 start, float32[count]
     SET = 35  # sparse: as PUSH, values instead of gradients
     SET_DENSE = 36  # as PUSH_DENSE, values
-    COMMIT = 37  # JSON {"step", "members"}: apply what the members contributed to the step
+    COMMIT = 37  # JSON {"step", "members"[, "ended"]}: apply what the members contributed to it
     JOIN = 38
     LEAVE = 39
-    ARRIVE = 40  # a trainer has sent all of `step`, or JSON: is at a barrier; the answer waits
+    # a trainer has sent all of `step`; JSON {"ended"}: and is through with so many passes over its
+    # data; other JSON: is at a barrier. The answer waits
+    ARRIVE = 40
     EXPEL = 41  # JSON
     SHRINK = 42  # JSON, one shard
     COMMIT_OFFSET = 43  # JSON: how far a trainer has read its data
