@@ -447,14 +447,7 @@ class Server:
         with self._saving:
             if self._save is None or self._save.cut.lsn != order.get("cut"):
                 raise no_snapshot_view()
-            server = int(self.server_id, 16)
-            return self._save.write(
-                order,
-                self.spool,
-                index=self.store.server,
-                server=server,
-                term=self.replication.term,
-            )
+            return self._save.write(order, self.spool, server=int(self.server_id, 16))
 
     def group(self) -> GroupCoordinator:
         """The coordinator of the trainers. Raises RequestError when that is another server."""

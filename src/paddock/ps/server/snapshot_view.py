@@ -103,9 +103,7 @@ class Save:
         self._timer.cancel()
         self.cut.end()
 
-    def write(
-        self, order: dict[str, Any], spool: Spool, *, index: int, server: int, term: int
-    ) -> dict[str, Any]:
+    def write(self, order: dict[str, Any], spool: Spool, *, server: int) -> dict[str, Any]:
         """Write it, once; what write_part says, and the files that a client is to read from the
         spool, whole, where the directory is not seen here. Raises PaddockError.
         """
@@ -121,9 +119,9 @@ class Save:
             self._written = write_part(
                 directory,
                 name,
-                index=index,
+                index=cut.engine.store.server,
                 server=server,
-                generation=term,
+                generation=cut.engine.replication.term,
                 lsn=cut.lsn,
                 # In an order that is the same on all servers.
                 specs=sorted(cut.specs, key=lambda spec: spec.name),
