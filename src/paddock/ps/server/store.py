@@ -94,10 +94,10 @@ class Store:
     @property
     def nbytes(self) -> int:
         """Bytes that the tables take, with what is held apart for a step."""
-        return sum(
-            held.table.nbytes + held.contributions.nbytes + held.ownership.nbytes
-            for held in self.tables
-        )
+        total = 0
+        for held in self.tables:
+            total += held.table.nbytes + held.contributions.nbytes + held.ownership.nbytes
+        return total
 
     def has_bytes(self, needed: int) -> bool:
         """True when so many more bytes fit for certain.

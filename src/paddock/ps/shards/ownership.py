@@ -103,16 +103,13 @@ class ShardOwnership:
         self._changed()
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of what came and is not owned."""
-        return sum(len(part) for one in self.incoming.values() for part in one.parts)
-
-    @property
     def is_idle(self) -> bool:
         """True when no shard is frozen or on its way here."""
         return not self.incoming and not any(one.is_frozen for one in self.leaving.values())
 
     def _changed(self) -> None:
+        # Bytes of what came and is not owned.
+        self.nbytes = sum(len(part) for one in self.incoming.values() for part in one.parts)
         # True when a shard has moved, or does: until then nobody has to look at shards.
         self.active = bool(self.given or self.adopted or self.incoming or self.leaving)
         self.is_away[:] = True
@@ -255,7 +252,6 @@ class ShardOwnership:
         arrival: an empty one, for the first part.
         """
         one = self.incoming.setdefault(shard, arrival)
-        self._changed()
         assert one.version == arrival.version
         if one.is_whole and not adds:
             one.parts, one.ends = [], []
@@ -263,6 +259,7 @@ class ShardOwnership:
         one.count += 1
         if ends:
             one.ends.append(len(one.parts))
+        self._changed()
 
     def forget(self, shard: int) -> None:
         """The parts of a shard that came are dropped."""
