@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.ps.table.sharding import deal, expand, group, shard_of, sum_by, unique
+from paddock.ps.jit import plain
+from paddock.ps.table.sharding import _unique, deal, expand, group, shard_of, sum_by, unique
 from ps.engines import engine
 
 KEYS = st.lists(st.one_of(st.integers(-3, 12), st.integers(-(2**63), 2**63 - 1)), max_size=120).map(
@@ -94,3 +97,23 @@ def test_shards_are_dealt_without_gap() -> None:
         dealt = deal(64, servers)
         assert [s for shards in dealt for s in shards] == list(range(64))
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+class _Counted(np.ndarray):
+    """Slots that count how often they are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(at)
+
+
+@pytest.mark.parametrize("distance", [1, 610, 1932, 65536, 317811, 832040, 2**44, 10**12])
+def test_keys_at_any_distance_are_found_in_few_looks(distance: int) -> None:
+    """Ids of one field, or the strides of a composed key, must not all meet in a few slots."""
+    keys = np.arange(2000) * distance
+    slots = np.empty(4096, np.int32).view(_Counted)
+    with np.errstate(over="ignore"):
+        plain(_unique)(keys, slots, np.empty(2000, np.int64), np.empty(2000, np.int32))
+    assert slots.looks < 4 * len(keys)

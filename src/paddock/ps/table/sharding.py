@@ -101,13 +101,14 @@ def as_contiguous(array: NDArray[_N], kind: type[_N]) -> NDArray[_N]:
 
 
 @kernel
-def _unique(keys: I64, bits: int, slots: I32, distinct: I64, inverse: I32) -> int:
-    mask, shift = slots.size - 1, np.uint64(64 - bits)
+def _unique(keys: I64, slots: I32, distinct: I64, inverse: I32) -> int:
+    mask = slots.size - 1
     slots[:] = -1
     found = 0
     for i in range(keys.size):
         key = keys[i]
-        slot = np.int64((np.uint64(key) * GOLDEN) >> shift)
+        # One multiplication is no hash: keys at some distances, 1932 or 832040, would all collide.
+        slot = np.int64(mix(np.uint64(key))) & mask
         at = slots[slot]
         while at >= 0 and distinct[at] != key:
             slot = (slot + 1) & mask
@@ -131,10 +132,9 @@ def unique(keys: I64) -> tuple[I64, I32]:
     keys = as_contiguous(keys, np.int64).reshape(-1)
     n = len(keys)
     if jit.HAVE_NUMBA:
-        bits = max(4, (2 * n - 1).bit_length())
-        slots, distinct = np.empty(1 << bits, np.int32), np.empty(n, np.int64)
-        inverse = np.empty(n, np.int32)
-        return distinct[: _unique(keys, bits, slots, distinct, inverse)], inverse
+        slots = np.empty(1 << max(4, (2 * n - 1).bit_length()), np.int32)
+        distinct, inverse = np.empty(n, np.int64), np.empty(n, np.int32)
+        return distinct[: _unique(keys, slots, distinct, inverse)], inverse
     ordered, first, where = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(order), np.int32)
