@@ -15,7 +15,9 @@ from paddock.errors import UsageError
 from paddock.ps.server.main import make_server, named_options, ready_line
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import SparseSpec
+from paddock.ps.storage import segment
 from paddock.ps.storage.files import DamageError
+from paddock.ps.wire import frames
 from ps.client.running import ROOT, fleet, free_ports
 
 # Runs a command line of paddock where a module cannot be imported.
@@ -67,7 +69,8 @@ def test_a_log_of_the_version_before_is_refused_with_the_way_out(
 ) -> None:
     """Nothing is changed there: the paddock that wrote it can still save its tables."""
     with monkeypatch.context() as before:
-        before.setattr("paddock.ps.storage.segment._VERSION", 1)
+        before.setattr("paddock.ps.wire.frames.VERSION", 3)
+        before.setattr("paddock.ps.storage.segment._VERSION", 2)
         before.setattr("paddock.ps.storage.snapshot.FORMAT", 2)
         with fleet(1, data=tmp_path) as servers, servers.client() as ps:
             ps.create(SparseSpec("words", 2))
@@ -75,11 +78,18 @@ def test_a_log_of_the_version_before_is_refused_with_the_way_out(
             servers.servers[0].snapshots.take()
     (directory,) = {path.parent for path in tmp_path.rglob("log-*.bin")}
     names = sorted(path.name for path in directory.iterdir())
+    log = b"".join(path.read_bytes() for path in sorted(directory.glob("log-*.bin")))
     options = read_options(["--port=0", f"--data-dir={directory}"], {})
-    with pytest.raises(DamageError, match="has format version 1, this paddock reads 2") as refused:
+    with pytest.raises(DamageError, match="has format version 2, this paddock reads 3") as refused:
         make_server(options)
     assert "paddock ps save" in refused.value.hint and "--load" in refused.value.hint
     assert sorted(path.name for path in directory.iterdir()) == names
+    assert b"".join(path.read_bytes() for path in sorted(directory.glob("log-*.bin"))) == log
+
+
+def test_who_raises_the_protocols_version_raises_the_logs() -> None:
+    """Else records of before look like the torn end of a log, and all of it is cut."""
+    assert (frames.VERSION, segment._VERSION) == (4, 3)
 
 
 def test_the_ready_line_tells_the_place(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ from paddock.ps.xxh3 import xxh3
 
 HEAD_SIZE = 64
 _MAGIC = b"PDKLOG\r\n"
-_VERSION = 2
+# Raised with the protocol's too: records are frames, and those of before cannot be read.
+_VERSION = 3
 # magic, version, nothing | first lsn, server | nothing | checksum
 _HEAD = struct.Struct("<8sIIQQ24xQ")
 assert _HEAD.size == HEAD_SIZE
