@@ -1,6 +1,6 @@
 """The trainer's half of the parameter server: a Client, and the orders of `paddock ps`.
 
-client             the calls of a trainer; coerce makes arrays of what it is given
+client             the calls of a trainer
 strategy, geo      sync, half_async, async, staleness and geo: flags and waits
 geo_copy           the local copy of geo, which learns by itself; pure
 server_group       all servers of the job: pulls, pushes, waiting until pushes are acknowledged

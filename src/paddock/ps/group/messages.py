@@ -79,13 +79,13 @@ class Incarnation:
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest(Incarnation):
-    """A trainer wants to take part. Answered (JoinAccepted, Refuse) at once or at a step
-    boundary."""
+    """A trainer wants to take part. Answered (JoinAccepted, RequestRefused) at once or at a
+    step boundary."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveRequest(Incarnation):
-    """A trainer takes no further part; or the connection of an unanswered Join has closed."""
+    """A trainer takes no further part; or while it waited to join its connection has closed."""
 
 
 @dataclass(frozen=True, slots=True)

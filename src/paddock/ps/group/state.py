@@ -45,7 +45,8 @@ them when nobody else can come: at once where trainers count no steps, else as s
 waits, which is soon, for nobody goes further than a step or N without it.
 
 Where trainers count no steps nobody is silent, but while somebody waits at a barrier.
-"All wait" is said after STUCK_SECONDS: until then a dead one's connection has closed (Gone).
+"All wait" is said after STUCK_SECONDS: until then a dead one's connection has closed
+(ConnectionLost).
 
 Only "sync" commits. The others release Arrive(c) when the slowest member's clock is >= c - N;
 async, half_async and geo at once. A newcomer among them starts at the slowest clock known.

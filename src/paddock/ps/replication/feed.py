@@ -6,12 +6,12 @@ first gets the newest snapshot, file by file.
 Over the replica's connection to its primary, all of Op.FOLLOW:
 
     replica  JSON Follow                                          once, first
-    primary  JSON Start or Refuse                                 the answer
-    primary  part=FILE, a JSON name, and FILE_BYTES frames        when Start.is_reset: its snapshot
+    primary  JSON FollowAccepted or FollowRefused                 the answer
+    primary  part=FILE, a JSON name, and FILE_BYTES frames        when is_reset: its snapshot
     primary  part=RECORD, step term, sequence position           and the record's own frame
     primary  part=IDLE                                            when it has nothing to say
     replica  step term, sequence end                             Ack: of each record, and of IDLE
-    replica  flag ERROR, step term                               Refuse; the connection ends
+    replica  flag ERROR, step term                               FollowRefused; the connection ends
 """
 
 from __future__ import annotations

@@ -54,7 +54,10 @@ class Engine:
         self.broken = ""  # why the server must end
 
     def write(self, record: LogRecord) -> WriteResult:
-        """Carry out a record once. Raises RequestError when it is not: then nothing has changed."""
+        """A record is carried out once, and is as durable as --ack says when this returns.
+
+        Raises RequestError when it is not carried out: then nothing has changed.
+        """
         if self.broken:
             raise ConnectionClosed(self.broken)
         record.header = record.header._replace(stamp=self.clock())
@@ -165,7 +168,7 @@ class Engine:
         return self.lsn
 
     def _wait_acked(self, lsn: int, term: int) -> None:
-        """Wait until the record is as safe as --ack says."""
+        """Waits until the record is as durable as --ack says: on this disk, or with the replica."""
         if self.ack == "disk" and self.log is not None:
             self.log.wait_durable(lsn)
         elif self.ack == "replica":
