@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddock.rec.config.folder import ResolveContext, find_config
+from paddock.rec.config.keys import KINDS, BadValue
 from paddock.rec.config.resolve import resolve
 from paddock.rec.settings import EngineKind, ModelKind, Task
 from rec.config.conftest import FLUID, HOOKS, TWO, Bench
@@ -223,6 +224,18 @@ def test_a_file_about_a_bundled_model_may_say_a_few_keys_only(bench: Bench) -> N
     assert run.reading.paths == (str(bench.world.models / "rank/dnn/data"),)
     assert run.hyper["optimizer"] == {"class": "Adam", "learning_rate": 0.001}
     assert (recipe.engine, run.strategy.name) == (EngineKind.LOCAL_CLUSTER, "async")
+
+
+def test_a_mapping_takes_the_place_of_a_bundled_models_number(bench: Bench) -> None:
+    """Of one word or of a list; it is the model that says what it makes of it."""
+    for name, inner in {"sparse_feature_dim": "a", "fc_sizes": "b"}.items():
+        bench.put({"mine/config.yaml": f"""
+            train:
+              workspace: "paddlerec.models.rank.dnn"
+              model: {{hyper_parameters: {{{name}: {{{inner}: 2}}}}}}
+            """})  # fmt: skip
+        (run,) = bench.resolve("-m", "mine/config.yaml").runs
+        assert run.hyper[name] == {inner: 2}
 
 
 def test_who_says_what_to_judge_by_is_not_judged_by_other_data(bench: Bench) -> None:
@@ -456,6 +469,13 @@ def test_tree_models_and_unknown_engines_are_refused(bench: Bench) -> None:
     assert "did you mean 'local_cluster'?" in bench.problems("-m", "two", "-o", "engine=local_cl")
     known = "choose one of single, local_cluster, cluster"
     assert bench.problems("-m", "two", "-o", "engine=moon").endswith(known)
+
+
+def test_another_word_for_a_known_one_is_told_once() -> None:
+    """pslib is a way to say ps, and one of the words."""
+    with pytest.raises(BadValue) as caught:
+        KINDS["fleet_mode"]("moon")
+    assert caught.value.args[1] == "choose one of ps, pslib, collective"
 
 
 def test_a_file_of_no_form_says_which_keys_it_has(bench: Bench) -> None:

@@ -190,7 +190,7 @@ def _choice(words: str, others: Mapping[str, str | BadValue], value: Any) -> str
         raise found
     if found not in words.split():
         can = [*words.split(), *(word for word in others if isinstance(others[word], str))]
-        raise BadValue("there is no such word", nearest(said, can))
+        raise BadValue("there is no such word", nearest(said, dict.fromkeys(can)))
     return found
 
 

@@ -285,7 +285,9 @@ class _Resolver:
             _, *path, last = key.split(".")
             inner = hyper
             for part in path:
-                inner = inner.setdefault(part, {})
+                if not isinstance(inner.get(part), dict):
+                    inner[part] = {}  # In place of a bundled model's number, if there is one.
+                inner = inner[part]
             inner[last] = config[key]
         is_bundled, rule = folder.contract is ModelKind.BUNDLED, hyper.get("optimizer")
         if is_bundled and isinstance(rule, dict) and "learning_rate" in rule:
