@@ -63,6 +63,18 @@ def test_million_chunks_take_no_memory_and_no_notes() -> None:
     assert len(str(changes)) < 500
 
 
+def test_event_that_comes_twice_writes_no_note_anew() -> None:
+    """The servers' log holds what changed: a repeated event changes nothing."""
+    dispatch = Dispatch({})
+    for event in (RegisterWorker(0, 1, PassPlan("d", 2)), Poll(0, 1, "d", 0)):
+        replies, noted = [], []
+        for _ in range(2):
+            replies.append(dispatch.handle(event))
+            noted.append(sorted(dispatch.changes()))
+        assert replies[0] == replies[1]
+        assert noted == [["course", "w/0"], []]
+
+
 def test_chunk_that_kills_every_worker_is_set_aside_in_the_end() -> None:
     """A chunk on which workers die does not hold up the pass for ever."""
     dispatch = Dispatch({})
