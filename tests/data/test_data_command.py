@@ -61,7 +61,7 @@ def test_more_workers_than_files_is_bad_use(
     """Exit code 2, and what to type instead."""
     (tmp_path / "part-0").write_bytes(b"1\n")
     text = said(capsys, "plan", tmp_path, "--workers", 2, code=2)
-    assert "1 files for 2 workers" in text
+    assert "1 file for 2 workers" in text
     assert "--repeat" in text
 
 
@@ -137,7 +137,7 @@ def test_check_takes_slots_from_a_config(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--workers", "2"], "1 files for 2 workers"),
+        (["--workers", "2"], "1 file for 2 workers"),
         (["--format", "avro"], "no format 'avro'"),
         (["--config", "no.yaml"], "no.yaml"),
         (["--dense-slots", "d:x"], "'d:x' is not name:width"),

@@ -122,7 +122,8 @@ def _print_written(manifest: Manifest, args: ParsedCommand) -> int:
         return 0
     counts = [shard.count for shard in manifest.shards]
     total = size_text(sum(shard.bytes for shard in manifest.shards))
-    print(f"{len(counts)} files, {sum(counts):,} {manifest.unit}, {total}: {args.out}")
+    files = f"{len(counts)} file{'s' * (len(counts) != 1)}"
+    print(f"{files}, {sum(counts):,} {manifest.unit}, {total}: {args.out}")
     for name, value in manifest.facts.items():
         if not isinstance(value, (list, dict)):
             print(f"  {name}: {value}")

@@ -17,7 +17,8 @@ def report_text(name: str, report: DataReport) -> str:
     """A report for people: the data's facts, then its errors."""
     examples = report.coverage.examples
     total = size_text(sum(file.bytes for file in report.files))
-    lines = [f"{len(report.files)} files, {examples:,} examples, {total}, format {name}"]
+    files = f"{len(report.files)} file{'s' * (len(report.files) != 1)}"
+    lines = [f"{files}, {examples:,} examples, {total}, format {name}"]
     if report.samples:
         lines.append("first examples:")
         lines += [f"  {text}" for _, text in report.samples]

@@ -88,8 +88,9 @@ def assign(
         raise UsageError.of(problems)
     if len(pieces) < workers:
         if not repeat:
+            files = f"{len(pieces)} file{'s' * (len(pieces) != 1)}"
             raise UsageError(
-                f"{len(pieces)} files for {workers} workers: some would have nothing to read",
+                f"{files} for {workers} workers: some would have nothing to read",
                 hint="split them (paddock data split --count), use fewer workers, or --repeat",
             )
         parts = tuple((pieces[worker % len(pieces)],) for worker in range(workers))
