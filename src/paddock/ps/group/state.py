@@ -344,7 +344,7 @@ class GroupState(GroupWaits):
             self._waiting.pop(trainer, None)
             self._seen.pop(trainer, None)  # Its time starts at the next tick.
             outputs.append(Release(trainer, incarnation, record.step, record))
-        return outputs + self._admit()
+        return outputs + self._answer_joins()
 
     def _remove(self, trainer: int, how: str) -> None:
         self._known[trainer] = self._members.pop(trainer).incarnation, how
@@ -370,9 +370,9 @@ class GroupState(GroupWaits):
         if self._is_sync and self._is_complete():
             return [StepCommitted(self.step + 1, self.members, self._all_ended())]
         if self._is_sync:
-            found = self._admit(only_members=self.is_started)
+            found = self._answer_joins(only_members=self.is_started)
         else:
-            found = self._admit() + self._releases()
+            found = self._answer_joins() + self._releases()
         if found or (self._is_clocked and not self._is_stuck):
             return found
         going = self.barriers.let_late_pass()
@@ -396,7 +396,7 @@ class GroupState(GroupWaits):
             )
         )
 
-    def _admit(self, *, only_members: bool = False) -> list[Output]:
+    def _answer_joins(self, *, only_members: bool = False) -> list[Output]:
         """The join requests that fit. only_members: of newer incarnations, but no newcomer."""
         outputs: list[Output] = []
         count = len(self._members)
