@@ -1,4 +1,4 @@
-"""The environment variables (EnvVar) of a pod: the launcher's own contracts, with pods as processes.
+"""The environment (EnvVar) of a pod: the launcher's own contracts, with pods as processes.
 
 No I/O. Every framework's variables are those that ``paddock launch`` sets, from the same files
 (paddock.contracts); here a pod is a process and its address is what ``intranet`` says. What needs
