@@ -81,6 +81,7 @@ class Geo(Strategy):
         self._copy(remote).learn(columns, runs)
 
     def forget(self, table: str, columns: list[Column] | None = None) -> None:
+        """The copy drops these rows, [keys (n,) int64], or None: all of them."""
         _, copy = self._copies.get(table, (None, None))
         if copy is not None:
             copy.forget(columns)

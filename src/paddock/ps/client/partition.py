@@ -56,7 +56,11 @@ class RemoteTable:
 def partition(
     remote: RemoteTable, columns: list[Column], runs: Runs | None = None
 ) -> tuple[list[Column], list[FrameRange]]:
-    """Columns in the order of servers, and the pieces of a push. runs: of the vector, None: all."""
+    """Columns in the order of servers, and the pieces of a push.
+
+    columns: [keys (n,) int64, gradients (n, dim) float32, ...], or [the vector, (size,) float32].
+    runs: of the vector, None: all.
+    """
     spec = remote.spec
     if isinstance(spec, DenseSpec):
         return columns, partition_vector(

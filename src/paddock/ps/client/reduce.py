@@ -37,13 +37,14 @@ def check_values(values: ArrayLike, op: str) -> NDArray[Any]:
 
 
 def to_json(array: NDArray[Any], turn: int) -> dict[str, Any]:
-    """The values that one trainer gives in a turn."""
+    """The values that one trainer gives in a turn: (...) float64, float32 or int64."""
     data = base64.b64encode(array.tobytes()).decode()
     return {"turn": turn, "type": array.dtype.str, "shape": list(array.shape), "data": data}
 
 
 def combine(name: str, op: str, turn: int, gathered: Sequence[dict[str, Any]]) -> NDArray[Any]:
-    """The result; gathered: to_json() of each trainer, in order, {} of one that gave nothing.
+    """The result, (...) float64, float32 or int64 as given; gathered: to_json() of each trainer,
+    in order, {} of one that gave nothing.
 
     Raises PaddockError when a trainer's values are of another turn, UsageError when shapes differ.
 

@@ -238,7 +238,8 @@ class Store:
         return {held.spec.name: to_json(held.rates) for held in self.tables}
 
     def state_arrays(self) -> dict[str, np.ndarray]:
-        """The arrays of the contributions, by table number."""
+        """Keys (n,) int64 and gradients (n, dim) float32 of the contributions, and parts of shards
+        on their way, uint8; by table number and name."""
         return {
             f"{held.number}.{name}": array
             for held in self.tables
@@ -249,7 +250,10 @@ class Store:
         }
 
     def restore(self, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Take over what state_values and state_arrays gave; the tables are made already."""
+        """Take over what state_values and state_arrays gave; the tables are made already.
+
+        Args: arrays: uint8, int64 and float32, by the names that state_arrays gave them.
+        """
         self.windows = Windows.from_json(values["windows"])
         self.states = list(values["states"])
         self.incarnations = {int(t): (n, nonce) for t, (n, nonce) in values["incarnations"].items()}

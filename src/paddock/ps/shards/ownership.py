@@ -291,7 +291,7 @@ class ShardOwnership:
         }
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The parts."""
+        """The parts of shards on their way, (bytes,) uint8, by shard and number."""
         return {
             f"move.{shard}.{i}": np.frombuffer(part, np.uint8)
             for shard, arrival in sorted(self.incoming.items())
@@ -299,7 +299,7 @@ class ShardOwnership:
         }
 
     def restore(self, data: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over what to_json and to_arrays gave."""
+        """Take over what to_json and to_arrays gave; the arrays are uint8."""
         self.owned[:] = data["owned"]
         self.given = {int(s): (int(to), int(v)) for s, (to, v) in data["given"].items()}
         self.adopted = {int(s): int(v) for s, v in data["adopted"].items()}

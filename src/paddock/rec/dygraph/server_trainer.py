@@ -59,6 +59,7 @@ class PersistentGradients(ModelParameters):
     """
 
     def hold(self, grads: Floats, used: list[bool]) -> None:
+        """Gradients (size,) float32 wait for the step; a part once used stays used."""
         before = getattr(self, "_used", used)
         super().hold(grads, [one or was for one, was in zip(used, before, strict=True)])
 

@@ -238,7 +238,9 @@ class Net(ABC):
     # ------------------------------------------------------------------- what a framework fills in
 
     @abstractmethod
-    def tensor(self, array: NDArray[Any]) -> Tensor: ...
+    def tensor(self, array: NDArray[Any]) -> Tensor:
+        """The array on the device, with its shape and dtype: int64 or float32."""
+
     @abstractmethod
     def trainer(self) -> TrainerBase:
         """The trainer that updates all parts; made when the model is."""

@@ -47,6 +47,7 @@ class PaddleNet(Net):
         self.root = nn.Layer()
 
     def tensor(self, array: NDArray[Any]) -> paddle.Tensor:
+        """The array on the device, with its shape and dtype: int64 or float32."""
         if self.device == "cpu":
             return dlpack.from_dlpack(np.ascontiguousarray(array))
         return paddle.to_tensor(array)
@@ -107,6 +108,7 @@ class PaddleGroup(AllReduceGroup):
         super().__init__(distributed)
 
     def add(self, numbers: NDArray[Any]) -> None:
+        """Adds up (n,) float32 or float64 over all copies, in place."""
         tensor = paddle.to_tensor(numbers)
         distributed.all_reduce(tensor)
         numbers[...] = tensor.numpy()

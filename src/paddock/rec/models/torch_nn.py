@@ -40,6 +40,7 @@ class TorchNet(Net):
         self.like = torch.empty(0, device=self.device)
 
     def tensor(self, array: NDArray[Any]) -> torch.Tensor:
+        """The array on the device, with its shape and dtype: int64 or float32."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def trainer(self) -> ps_torch.Trainer:
@@ -98,6 +99,7 @@ class TorchGroup(AllReduceGroup):
         super().__init__(distributed)
 
     def add(self, numbers: NDArray[Any]) -> None:
+        """Adds up (n,) float32 or float64 over all copies, in place."""
         distributed.all_reduce(torch.from_numpy(numbers))
 
     def gather(self, thing: object) -> list[Any]:
