@@ -159,7 +159,7 @@ class SparseTable:
 
         grads may be overwritten. shows and clicks, (n,) float32, are 1 and 0 when not given and
         only count with accessor.statistics. now: seconds; lsn: of this record, ever higher.
-        coin: what admission by chance is drawn from with the key, the lsn when not given.
+        draw_seed: what admission by chance is drawn from with the key, the lsn when not given.
         """
         keys, grads = as_contiguous(keys, np.int64), as_contiguous(grads, np.float32)
         accessor = self.spec.accessor

@@ -375,10 +375,9 @@ class _Resolver:
         is_bundled = folder.contract is ModelKind.BUNDLED
         is_dygraph = folder.contract is ModelKind.DYGRAPH
         if side == "test":
+            # PaddleRec's models evaluate in another run; ours at the end of training, too.
             if not draft.is_evaluation and not is_bundled:
-                return (
-                    None  # PaddleRec's evaluate in another run; ours at the end of training, too.
-                )
+                return None
             found.pop("shuffle", None)
             if found.get("assignment") == "dynamic":  # Nobody's to learn: each reads a part.
                 del found["assignment"]
