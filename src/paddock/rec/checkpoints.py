@@ -240,7 +240,10 @@ class ServerCheckpoints(DiskCheckpoints):
         is_base = self.online.is_last_of_day(number)
         if is_base:
             for name, spec in self.group.client.tables.items():
-                if isinstance(spec, ps.SparseSpec) and gives_up(spec.accessor):
+                if not isinstance(spec, ps.SparseSpec):
+                    continue
+                rows = spec.accessor  # A shrink removes or decays some, by any of these.
+                if rows.ttl_seconds or rows.delete_score or rows.decay != 1.0:
                     self.group.client.shrink(name)
         can_build = latest_name(Path(directory)) is not None and (
             len(list(open_checkpoint(directory).bases())) + 2 < CHAIN_MAX
@@ -266,12 +269,3 @@ def with_epochs(run: TrainingRun) -> TrainingRun:
         export_last=saving.last,
     )  # fmt: skip
     return replace(run, saving=exports)
-
-
-def gives_up(accessor: ps.AccessorSpec) -> bool:
-    """True if a shrink removes or decays rows of such a table.
-
-    >>> gives_up(ps.AccessorSpec()), gives_up(ps.AccessorSpec(ttl_seconds=86400))
-    (False, True)
-    """
-    return bool(accessor.ttl_seconds or accessor.delete_score or accessor.decay != 1.0)

@@ -13,7 +13,7 @@ checkpoint_interval).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -23,6 +23,11 @@ from paddock.errors import Problem, UsageError
 DAY_MINUTES = 24 * 60
 EPOCH = date(2000, 1, 1)  # Numbers stay below 2^24, which float32 has exactly.
 DAYS_MAX = 36600
+KEYS = (
+    "start_day", "end_day", "days", "split_interval", "train_time_interval", "split_per_pass",
+    "checkpoint_per_pass", "checkpoint_interval", "data_donefile", "data_sleep_second",
+    "data_wait_second",
+)  # fmt: skip
 FORMS = "20191001, 20191001+10 (eleven days), {20191001..20191010}, several of them with blanks"
 
 
@@ -102,26 +107,24 @@ def online_of(config: Mapping[str, object], run: str = "") -> Online | None:
     3
     """
 
-    def find(*names: str) -> Any:
-        spaces = (f"runner.{run}.", "runner.", "train.")
-        return next(
-            (config[s + n] for n in names for s in spaces if config.get(s + n) not in (None, "")),
-            None,
-        )
-
-    first, last, days = find("start_day"), find("end_day"), find("days")
+    said: dict[str, Any] = {}
+    for space in ("train.", "runner.", f"runner.{run}."):
+        for name in KEYS:
+            if (value := config.get(space + name)) not in (None, ""):
+                said[name] = value
+    first, last, days = (said.get(name) for name in ("start_day", "end_day", "days"))
     if first is None and days is None:
         return None
     problems: list[Problem] = []
     told = str(days) if days is not None else f"{{{first}..{last if last is not None else first}}}"
     online = Online(
         _days(told, problems),
-        _number(find, ("split_interval", "train_time_interval"), 60, problems),
-        _number(find, ("split_per_pass",), 1, problems),
-        _number(find, ("checkpoint_per_pass", "checkpoint_interval"), 1, problems),
-        str(find("data_donefile") or ""),
-        _number(find, ("data_sleep_second",), 30, problems),
-        _number(find, ("data_wait_second",), 86400, problems),
+        _number(said, ("split_interval", "train_time_interval"), 60, problems),
+        _number(said, ("split_per_pass",), 1, problems),
+        _number(said, ("checkpoint_per_pass", "checkpoint_interval"), 1, problems),
+        str(said.get("data_donefile") or ""),
+        _number(said, ("data_sleep_second",), 30, problems),
+        _number(said, ("data_wait_second",), 86400, problems),
     )
     if DAY_MINUTES % online.interval:
         told = "minutes that divide a day: 5, 15, 60"
@@ -132,9 +135,9 @@ def online_of(config: Mapping[str, object], run: str = "") -> Online | None:
 
 
 def _number(
-    find: Callable[..., Any], names: Sequence[str], default: int, problems: list[Problem]
+    said: Mapping[str, Any], names: Sequence[str], default: int, problems: list[Problem]
 ) -> int:
-    value = find(*names)
+    value = next((said[name] for name in names if name in said), None)
     text = str(default if value is None else value).strip()
     if text.isdigit() and int(text) > 0:
         return int(text)

@@ -65,15 +65,6 @@ def resume_point(positions: Mapping[str, Mapping[str, Any] | None]) -> ResumePoi
     return ResumePoint(epoch, max(one["step"] for one in found.values()), tuple(ats), trained)
 
 
-def is_leased(at: object) -> bool:
-    """True if a source's position is of chunks that were leased: `assignment: dynamic`.
-
-    >>> is_leased({"pass": 0, "open": [[7, 512]]}), is_leased({"chunk": 1, "done": 5})
-    (True, False)
-    """
-    return isinstance(at, dict) and "open" in at
-
-
 def check_assignment(where: str, cut: ResumePoint, assignment: str) -> None:
     """Raises UsageError when a checkpoint's data were given out in another way.
 
@@ -83,7 +74,7 @@ def check_assignment(where: str, cut: ResumePoint, assignment: str) -> None:
     paddock.errors.UsageError: checkpoint out is of a run with another assignment than dynamic \
 (hint: go on with the one it had, or warm_start from it)
     """
-    known = [is_leased(at) for at in cut.ats if at is not None]
+    known = [isinstance(at, dict) and "open" in at for at in cut.ats if at is not None]
     is_dynamic = assignment == "dynamic"
     # Nothing is known where nobody has begun the epoch; those of dynamic the servers count.
     if any(known) != is_dynamic and (known or (is_dynamic and cut.epoch)):
@@ -103,22 +94,17 @@ def check_tables(where: str, there: Iterable[str], here: Iterable[str]) -> None:
     paddock.errors.UsageError: checkpoint out/step-7 has no table 'dense' of this model; table \
 'tower' of checkpoint out/step-7 is not of this model (hint: is this the model that was trained?)
     """
-    mine, its = _told(here), _told(there)
-    hint = "is this the model that was trained?"
-    problems = [
-        Problem(f"checkpoint {where} has no table {name!r} of this model", hint)
-        for name in sorted(mine - its)
+    mine, its = (
+        {name for name in names if not name.startswith("rec.") and not name.endswith(READY)}
+        for names in (here, there)
+    )
+    odd = [f"checkpoint {where} has no table {name!r} of this model" for name in sorted(mine - its)]
+    odd += [
+        f"table {name!r} of checkpoint {where} is not of this model" for name in sorted(its - mine)
     ]
-    problems += [
-        Problem(f"table {name!r} of checkpoint {where} is not of this model", hint)
-        for name in sorted(its - mine)
-    ]
-    if problems:
-        raise UsageError.of(problems)
-
-
-def _told(names: Iterable[str]) -> set[str]:
-    return {name for name in names if not name.startswith("rec.") and not name.endswith(READY)}
+    if odd:
+        hint = "is this the model that was trained?"
+        raise UsageError.of([Problem(one, hint) for one in odd])
 
 
 class RunStart:

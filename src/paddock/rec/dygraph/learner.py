@@ -116,7 +116,11 @@ class DygraphLearner:
         self._folder, self._client, self.place = folder, client, place
         self._missing = run.warm_start_missing
         config, say = folder.config, printer_of(place.worker)
-        choose_device(run.device, say)
+        wants = run.device.startswith("gpu")
+        has = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+        if wants and not has:
+            say("runner.use_gpu is true, but there is no GPU here: training on the CPU")
+        paddle.set_device(run.device if wants and has else "cpu")
         seed_all(run.seed)
         # Names begin anew, as in a process of its own: a second model may have the same, and
         # rec.pdopt has the names that PaddleRec's trainer gives.
@@ -281,15 +285,6 @@ def check_finite(loss: Any, net: Any) -> None:
         f"the loss is {value}{told}",
         hint="a smaller learning rate, or look at the batch: paddock data check",
     )
-
-
-def choose_device(device: str, say: Callable[[str], None]) -> None:
-    """Sets Paddle's device; without a GPU the CPU, which is said."""
-    wants = device.startswith("gpu")
-    has = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
-    if wants and not has:
-        say("runner.use_gpu is true, but there is no GPU here: training on the CPU")
-    paddle.set_device(device if wants and has else "cpu")
 
 
 def seed_all(seed: int) -> None:
