@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from paddock.rec.compat import v01, v18
-from paddock.rec.config import backend, v2
-from paddock.rec.config.keys import IGNORED, MAPPED, OURS, READ, REFUSED, Key
+from paddock.rec.config import backend, forms
+from paddock.rec.config.keys import IGNORED, MAPPED, OURS, REFUSED, Key
 
 SECTIONS: tuple[tuple[str, str, Sequence[Key]], ...] = (
-    ("2.x: `runner:`", "runner.", v2.RUNNER),
-    ("2.x: the others", "", v2.TOP),
+    ("2.x: `runner:`", "runner.", forms.RUNNER),
+    ("2.x: the others", "", forms.TOP),
     ("1.8.5: the top", "", v18.TOP),
     ("1.8.5: an entry of `runner:`", "", v18.RUNNER),
     ("1.8.5: an entry of `phase:`", "", v18.PHASE),
@@ -28,20 +28,23 @@ class Language:
     """The words around the keys; what a key means is told in English on both pages."""
 
     head: str
-    states: Mapping[str, str]
+    read: str
+    unread: Mapping[str, str]
     otherwise: str
     own: str
 
 
 ENGLISH = Language(
     "| key | | value | meaning; or what to write instead |\n|---|---|---|---|",
-    {READ: "read", MAPPED: "mapped", IGNORED: "no effect", REFUSED: "refused"},
+    "read",
+    {MAPPED: "mapped", IGNORED: "no effect", REFUSED: "refused"},
     ", else ",
     "Of our own, in every form",
 )
 CHINESE = Language(
     "| 键 | | 值 | 含义；或应改写成什么 |\n|---|---|---|---|",
-    {READ: "读取", MAPPED: "映射", IGNORED: "无作用", REFUSED: "拒绝"},
+    "读取",
+    {MAPPED: "映射", IGNORED: "无作用", REFUSED: "拒绝"},
     "，默认 ",
     "Paddock 自己的键，各种写法通用",
 )
@@ -62,6 +65,8 @@ def markdown(language: Language = ENGLISH) -> str:
 
 def _rows(keys: Sequence[Key], prefix: str, language: Language) -> Iterator[str]:
     for key in keys:
-        kind = key.kind if key.state == READ and key.kind != "any" else ""
+        is_told = key.kind in language.unread or key.kind == "any"
+        kind = "" if is_told else key.kind
         kind += f"{language.otherwise}{key.default}" if key.default else ""
-        yield f"| `{prefix}{key.name}` | {language.states[key.state]} | {kind} | {key.what} |"
+        state = language.unread.get(key.kind, language.read)
+        yield f"| `{prefix}{key.name}` | {state} | {kind} | {key.what} |"

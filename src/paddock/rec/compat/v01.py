@@ -6,14 +6,14 @@ Source: PaddleRec 718fb3af, and its first example files. The hyper-parameters ar
 from __future__ import annotations
 
 from paddock.rec.config.keys import (
+    IGNORED,
+    MAPPED,
+    REFUSED,
     Draft,
     Key,
     KeyReader,
     Settings,
     default,
-    ignored,
-    mapped,
-    refused,
     with_ours,
 )
 
@@ -38,8 +38,8 @@ TRAIN: tuple[Key, ...] = with_ours((
     Key("reader.dense_slots", "name:width", "reading.dense_slots", "name:width[,width]"),
     Key("reader.padding", "whole number", "reading.padding",
         "id and value of a slot that is absent"),
-    mapped("reader.reader_debug_mode", "paddock data check shows the first samples"),
-    mapped("reader.dataset_class", "one reader serves all"),
+    Key("reader.reader_debug_mode", MAPPED, "", "paddock data check shows the first samples"),
+    Key("reader.dataset_class", MAPPED, "", "one reader serves all"),
     Key("model.models", "path", "model", "model.py with class Model"),
     Key("model.hyper_parameters.*", "any", "", "the model's, read by their names"),
     Key("save.increment.dirname", "path", "saving.directory", "where checkpoints go"),
@@ -50,10 +50,11 @@ TRAIN: tuple[Key, ...] = with_ours((
     Key("save.inference.epoch_interval", "interval", "saving.export_every_epochs",
         "every so many epochs; -1: never"),
     Key("save.inference.save_last", "true or false", "saving.export_last", "export at the end"),
-    ignored("save.inference.feed_varnames", NAMES),
-    ignored("save.inference.fetch_varnames", NAMES),
-    mapped("days", "online learning, by the training loop"),
-    refused("trainer.trainer", "trainers cannot be plugged in: write the step in model.py"),
+    Key("save.inference.feed_varnames", IGNORED, "", NAMES),
+    Key("save.inference.fetch_varnames", IGNORED, "", NAMES),
+    Key("days", MAPPED, "", "online learning, by the training loop"),
+    Key("trainer.trainer", REFUSED, "",
+        "trainers cannot be plugged in: write the step in model.py"),
 ), without=("strategy", "threads", "reader", "test_reader", "train_data_dir", "test_data_dir"))
 EVALUATE: tuple[Key, ...] = (
     Key("workspace", "text", "evaluate.workspace", "{workspace} below evaluate:",
@@ -68,9 +69,9 @@ EVALUATE: tuple[Key, ...] = (
         default="of training"),
     Key("evaluate_only", "true or false", "evaluate_only", "leave out training"),
     Key("evaluate_model_path", "path", "evaluate_from", "what is judged with evaluate_only"),
-    ignored("is_return_numpy", "numbers are always printed"),
-    ignored("batch_size", "write evaluate.reader.batch_size"),
-    ignored("train_thread_num", "write train.trainer.threads"),
+    Key("is_return_numpy", IGNORED, "", "numbers are always printed"),
+    Key("batch_size", IGNORED, "", "write evaluate.reader.batch_size"),
+    Key("train_thread_num", IGNORED, "", "write train.trainer.threads"),
 )
 # fmt: on
 

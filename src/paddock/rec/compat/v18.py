@@ -13,15 +13,15 @@ from paddock.command_line import nearest
 from paddock.rec.config.document import Path
 from paddock.rec.config.keys import (
     EVERY,
+    IGNORED,
+    MAPPED,
+    REFUSED,
     Draft,
     Given,
     Key,
     KeyReader,
     Settings,
     default,
-    ignored,
-    mapped,
-    refused,
     with_ours,
 )
 
@@ -61,15 +61,16 @@ RUNNER: tuple[Key, ...] = with_ours((
     Key("save_inference_path", "path", "saving.export_directory", "where exported models go"),
     Key("print_interval", "count", "print_interval", "batches between two lines"),
     Key("is_infer", "true or false", "is_infer", "the same as class: infer"),
-    ignored("save_inference_feed_varnames", NAMES),
-    ignored("save_inference_fetch_varnames", NAMES),
-    ignored("runner_result_dump_path", "event_dir keeps the metrics"),
-    mapped("days", "online learning, by the training loop"),
-    mapped("train_time_interval", "online learning, by the training loop"),
-    mapped("checkpoint_interval", "online learning, by the training loop"),
-    refused("finetuning_aspect_varnames", "name what is frozen in model.py: stop_gradient = True"),
-    refused("trainer_class", PLUG),
-    *(refused(f"{stage}_class_path", PLUG)
+    Key("save_inference_feed_varnames", IGNORED, "", NAMES),
+    Key("save_inference_fetch_varnames", IGNORED, "", NAMES),
+    Key("runner_result_dump_path", IGNORED, "", "event_dir keeps the metrics"),
+    Key("days", MAPPED, "", "online learning, by the training loop"),
+    Key("train_time_interval", MAPPED, "", "online learning, by the training loop"),
+    Key("checkpoint_interval", MAPPED, "", "online learning, by the training loop"),
+    Key("finetuning_aspect_varnames", REFUSED, "",
+        "name what is frozen in model.py: stop_gradient = True"),
+    Key("trainer_class", REFUSED, "", PLUG),
+    *(Key(f"{stage}_class_path", REFUSED, "", PLUG)
       for stage in ("instance", "network", "startup", "runner", "terminal")),
 ), without=(
     "strategy", "save_dir", "warm_start", "save_every_epochs", "save_every_steps", "export_dir",
@@ -82,12 +83,12 @@ PHASE: tuple[Key, ...] = (
     Key("dataset_name", "text", "dataset", "one of dataset:"),
     Key("thread_num", "count", "strategy.threads", "of each worker"),
     Key("shuffle_filelist", "true or false", "shuffles", "examples are shuffled"),
-    ignored("gradient_scale_strategy", "gradients are the mean over the batch"),
-    refused("optimizer.*", "hyper_parameters.optimizer is the one for all phases"),
+    Key("gradient_scale_strategy", IGNORED, "", "gradients are the mean over the batch"),
+    Key("optimizer.*", REFUSED, "", "hyper_parameters.optimizer is the one for all phases"),
 )
 DATASET: tuple[Key, ...] = (
     Key("name", "text", "dataset", "what phases name it by"),
-    mapped("type", "one reader serves DataLoader and QueueDataset"),
+    Key("type", MAPPED, "", "one reader serves DataLoader and QueueDataset"),
     Key("batch_size", "count", "batch_size", "of each worker"),
     Key("data_path", "path", "data", "every file of this directory"),
     Key("data_converter", "path", "reader", "the user's reader .py with Reader", default="slots"),
@@ -101,7 +102,7 @@ TOP: tuple[Key, ...] = (
     Key("workspace", "text", "workspace", "a directory, or a bundled model; {workspace} elsewhere"),
     Key("mode", "names", "mode", "runners that are carried out, in this order"),
     Key("hyper_parameters.*", "any", "", "the model's, read by their names"),
-    ignored("debug", "-v of paddock; NaN stops the training in any case"),
+    Key("debug", IGNORED, "", "-v of paddock; NaN stops the training in any case"),
 )
 # fmt: on
 TABLES = {"runner": RUNNER, "phase": PHASE, "dataset": DATASET}

@@ -14,7 +14,7 @@ from paddock.command_line import nearest
 from paddock.errors import Problem
 from paddock.rec.config.args import RecArgs
 from paddock.rec.config.document import OPTION
-from paddock.rec.config.keys import Draft, Given, Key, KeyReader, Settings, mapped, refused
+from paddock.rec.config.keys import MAPPED, REFUSED, Draft, Given, Key, KeyReader, Settings
 from paddock.rec.settings import Cluster, EngineKind
 
 BACKENDS = {
@@ -31,12 +31,13 @@ TOP: tuple[Key, ...] = (
     Key("form", "text", "form", "volcano-job, paddlejob or job", default="volcano-job"),
     Key("options.*", "any", "options",
         "more keys of a site of paddock submit: namespace, queue, hosts"),
-    mapped("workspace", "the folder of config.yaml travels with the job"),
-    mapped("cluster_type", VALUE),
-    mapped("config.*", f"{VALUE}; communicator flags are lines of its config.ini"),
-    refused("hdfs.*", "data by an fsspec URL in config.yaml; credentials in its own variables"),
-    refused("package.*", "the folder of config.yaml and the launcher travel with the job"),
-    refused("submit_scrpit", QUEUE), refused("job_scrpit", QUEUE),
+    Key("workspace", MAPPED, "", "the folder of config.yaml travels with the job"),
+    Key("cluster_type", MAPPED, "", VALUE),
+    Key("config.*", MAPPED, "", f"{VALUE}; communicator flags are lines of its config.ini"),
+    Key("hdfs.*", REFUSED, "",
+        "data by an fsspec URL in config.yaml; credentials in its own variables"),
+    Key("package.*", REFUSED, "", "the folder of config.yaml and the launcher travel with the job"),
+    Key("submit_scrpit", REFUSED, "", QUEUE), Key("job_scrpit", REFUSED, "", QUEUE),
 )
 SUBMIT: tuple[Key, ...] = (
     Key("job_name", "text", "cluster.job_name", "the same"),
@@ -56,10 +57,12 @@ SUBMIT: tuple[Key, ...] = (
     Key("storage", "text", "cluster.storage", "ephemeral storage of each pod, as 10Gi"),
     Key("log_level", "count or 0", "cluster.log_level", "GLOG_v"),
     Key("nodes", "count", "nodes", "nodes of mpi, slurm, ssh or ray: a server and worker on each"),
-    mapped("start_cmd", "the worker program is started with the same words"),
-    mapped("files", "the folder of config.yaml travels with the job"),
-    *(mapped(name, VALUE) for name in ("priority", "group", "version", "cluster", "config")),
-    refused("ak", SECRET), refused("sk", SECRET), refused("hpc", QUEUE), refused("qconf", QUEUE),
+    Key("start_cmd", MAPPED, "", "the worker program is started with the same words"),
+    Key("files", MAPPED, "", "the folder of config.yaml travels with the job"),
+    *(Key(name, MAPPED, "", VALUE)
+      for name in ("priority", "group", "version", "cluster", "config")),
+    *(Key(name, REFUSED, "", SECRET) for name in ("ak", "sk")),
+    *(Key(name, REFUSED, "", QUEUE) for name in ("hpc", "qconf")),
 )
 # fmt: on
 SECRETS = (("config", "fs_ugi"), ("hdfs", "ugi"))

@@ -16,7 +16,7 @@ from paddock.command_line import nearest
 from paddock.errors import Problem
 from paddock.rec.config.document import Document, Path
 
-READ, MAPPED, IGNORED, REFUSED = "read", "mapped", "ignored", "refused"
+MAPPED, IGNORED, REFUSED = "mapped", "ignored", "refused"  # kinds of keys that are not read
 MAX_COUNT = 1 << 40
 Kind = Callable[[Any], Any]  # what YAML gave -> the value; raises BadValue
 
@@ -25,31 +25,16 @@ Kind = Callable[[Any], Any]  # what YAML gave -> the value; raises BadValue
 class Key:
     """A key of a form. name: below the table's section; `*` at its end is all that is below.
 
-    kind: a name of KINDS. field: where the value goes. what: what it means; of a key that is not
-    read, what to write instead. default: for people, where it differs from the field's own.
+    kind: a name of KINDS; or MAPPED, IGNORED, REFUSED. field: where the value goes. what: what it
+    means; of a key that is not read, what to write instead. default: for people, where it differs
+    from the field's own.
     """
 
     name: str
     kind: str
     field: str
     what: str
-    state: str = READ
     default: str = ""
-
-
-def refused(name: str, instead: str) -> Key:
-    """A key that cannot be honoured."""
-    return Key(name, "any", "", instead, REFUSED)
-
-
-def ignored(name: str, why: str) -> Key:
-    """A key that changes nothing here."""
-    return Key(name, "any", "", why, IGNORED)
-
-
-def mapped(name: str, what: str) -> Key:
-    """A key that is honoured by other means."""
-    return Key(name, "any", "", what, MAPPED)
 
 
 @dataclass(frozen=True)
@@ -102,7 +87,7 @@ class KeyReader:
             if (value := self.document.get(path)) is None:
                 continue
             source, dotted = self.document.source(path), ".".join(path)
-            if key.state == REFUSED:
+            if key.kind == REFUSED:
                 self.fault(source, f"{dotted} is not supported", key.what)
             elif key.field:
                 if isinstance(value, str):
@@ -288,7 +273,7 @@ OURS: tuple[Key, ...] = (
     Key("bad_max", "count or 0", "reading.bad_max", "bad lines that are left out"),
     Key("aside_max", "count or 0", "reading.aside_max",
         "dynamic: chunks of an epoch that may be unreadable", default="any number"),
-    mapped("data_wait_second", "online: how long data are waited for"),
+    Key("data_wait_second", MAPPED, "", "online: how long data are waited for"),
     Key("save_dir", "path", "saving.directory", "where checkpoints go"),
     Key("save_every_epochs", "interval", "saving.every_epochs", "checkpoint every so many epochs"),
     Key("save_every_steps", "interval", "saving.every_steps", "checkpoint every so many batches"),
