@@ -20,6 +20,7 @@ fleet         Paddle's fleet names
 roles, translate    who a process is by its environment; frameworks' optimizers as the server's
 trainer_init  `paddock.ps.init`: `paddle.init` of 2017
 in_process    servers inside a test or notebook: `paddock.ps.local`
+local_tables  tables of this process, called as a client is: training without servers
 strategies    the strategies' names, and a sentence for each
 stream        frames over a socket
 connection    one connection to a server: connects, greets, proves

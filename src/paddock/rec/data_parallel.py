@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import PaddockError, UsageError
+from paddock.ps.local_tables import Floats
+from paddock.ps.local_tables import LocalTables as Tables
 from paddock.ps.spec import TableSpec
-from paddock.rec.bundled.local_tables import Floats
-from paddock.rec.bundled.local_tables import LocalTables as Tables
 from paddock.rec.learner import WorkerRank
 from paddock.rec.worker_group import WorkerGroup, WorkerOffset
 

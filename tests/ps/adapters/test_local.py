@@ -12,7 +12,7 @@ from paddock import ps
 from paddock.errors import UsageError
 from paddock.ps.adapters.dense import FlatParameters
 from paddock.ps.client.transfer import ImportedTable, make_checkpoint
-from paddock.rec.bundled.local_tables import LocalTables
+from paddock.ps.local_tables import LocalTables
 from ps.client.running import fleet
 
 KEYS = np.array([3, -8, 3, 1 << 62])

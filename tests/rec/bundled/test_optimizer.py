@@ -10,9 +10,9 @@ import pytest
 
 from paddock import ps
 from paddock.errors import UsageError
+from paddock.ps.local_tables import LocalTables
 from paddock.ps.optimizers.schedules import learning_rate
 from paddock.rec.bundled.learner import rule_of
-from paddock.rec.bundled.local_tables import LocalTables
 from paddock.rec.models.inputs import Hyper
 
 STEPS = (0, 5, 10, 20, 30)

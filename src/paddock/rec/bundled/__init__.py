@@ -2,5 +2,4 @@
 
 learner       loads, trains and exports a bundled model; the framework and the rule of a run
 formats       the formats of its data
-local_tables  the parameter server's tables in this process
 """

@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from paddock.data.batch import Batch
 from paddock.errors import PaddockError, UsageError
 from paddock.ps.adapters.rows import pull_all_rows, set_all_rows
+from paddock.ps.local_tables import LocalTables
 from paddock.ps.spec import OptimizerSpec, ScheduleSpec
 from paddock.rec.bundled.formats import format_of
-from paddock.rec.bundled.local_tables import LocalTables
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.models.inputs import Hyper

@@ -10,7 +10,7 @@ import pytest
 
 from paddock import ps
 from paddock.errors import UsageError
-from paddock.rec.bundled.local_tables import LocalTables
+from paddock.ps.local_tables import LocalTables
 
 ADAM = ps.OptimizerSpec("adam", 0.01, schedule=ps.ScheduleSpec("exponential", 0.9, 2))
 ROWS = ps.SparseSpec("rows", 3, ADAM, ps.InitialSpec("uniform", 0.5, seed=3))
