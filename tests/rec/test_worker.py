@@ -53,14 +53,12 @@ def test_each_run_of_a_job_begins_at_its_own_beginning(strategy: str) -> None:
         for number in range(2):
             with servers.client(strategy=strategy, trainers=1) as client:
                 team = PsWorkers(client, run=number)
-                assert not team.is_over()
-                team.prepare(lambda: 0)
+                assert team.prepare(lambda: 0)
                 assert (team.start(lambda: None) or {"epoch": 0})["epoch"] == 0
                 team.before_step(here)
                 client.step()
                 team.after_step(here)
                 team.finish()
         with servers.client(strategy=strategy, trainers=1) as client:
-            assert [PsWorkers(client, run=number).is_over() for number in range(3)] == [
-                True, True, False,
-            ]  # fmt: skip
+            begun = [PsWorkers(client, run=number).prepare(lambda: 0) for number in range(3)]
+            assert begun == [False, False, True]

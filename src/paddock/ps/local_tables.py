@@ -86,8 +86,9 @@ class LocalTables:
     ) -> None:
         """The optimizer steps for rows. keys: (n,) int64, distinct; grads: (n, dim) float32."""
         self._lsn += 1
-        self._sparse[table].push(
-            keys, grads, lr=self._rate(table), now=time.time(), lsn=self._lsn,
+        found = self._sparse[table]
+        found.push(
+            keys, grads, lr=self._rate(found.spec), now=time.time(), lsn=self._lsn,
             draw_seed=self.steps + 1, shows=shows, clicks=clicks,
         )  # fmt: skip
 
@@ -102,7 +103,7 @@ class LocalTables:
         """The optimizer steps for the used parts. grads: (size,) float32, may be overwritten."""
         found = self._dense[table]
         for start, stop in found.spec.runs(used):
-            found.push(start, grads[start:stop], lr=self._rate(table))
+            found.push(start, grads[start:stop], lr=self._rate(found.spec))
 
     def set(self, table: str, keys: Keys, values: Floats) -> None:
         """Rows get these weights. keys: (n,) int64, distinct; values: (n, dim) float32."""
@@ -132,9 +133,8 @@ class LocalTables:
         """The key has this JSON value from now on, in checkpoints too."""
         self._kv[key] = value
 
-    def _rate(self, table: str) -> Rate:
-        spec = self._specs()[table]
-        return self._rates[table].at(spec.optimizer, self.steps)
+    def _rate(self, spec: TableSpec) -> Rate:
+        return self._rates[spec.name].at(spec.optimizer, self.steps)
 
     def _specs(self) -> dict[str, TableSpec]:
         return {name: one.spec for name, one in self._tables().items()}

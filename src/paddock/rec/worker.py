@@ -117,11 +117,10 @@ def carry_out(run: TrainingRun, number: int = 0) -> Mapping[str, float]:
     with join_group(run, number) as group, report.meter:
         if no := not_dynamic(run, has_servers=group.client is not None):
             raise UsageError.of([no])
-        if group.is_over():
-            return {}
         attempt = max(int(os.environ.get(name) or 0) for name in ATTEMPTS)
         start = RunStart(run, group, number, say=say, attempt=attempt)
-        group.prepare(start.load)
+        if not group.prepare(start.load):
+            return {}
         kind = importlib.import_module(LOADERS[run.contract])
         learner: Learner = kind.load_model(run, group.tables, group.rank)
         if run.task is Task.EVALUATE:

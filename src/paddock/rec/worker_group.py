@@ -58,17 +58,16 @@ class WorkerGroup:
     client: ps.Client | None = None
     tables: Any = None
 
-    def is_over(self) -> bool:
-        """True if an earlier incarnation of this worker has finished the run."""
-        return False
-
     def finish(self) -> None:
         """This worker is through with the run."""
 
-    def prepare(self, load: Callable[[], int | None]) -> None:
+    def prepare(self, load: Callable[[], int | None]) -> bool:
         """Before the model is opened one worker loads a checkpoint into the servers, if at all, and
         says how many epochs are over; None: it resumes none. Not where an earlier incarnation did.
+
+        False if an earlier incarnation of this worker has finished the run.
         """
+        return True
 
     def has_resumed(self) -> bool:
         """True if worker 0 has loaded a checkpoint of this run into the servers, to go on from."""
@@ -131,22 +130,21 @@ class PsWorkers(WorkerGroup):
 
     # ----------------------------------------------------------------------------------- start
 
-    def is_over(self) -> bool:
-        """The others may be in a later run, or have left."""
-        return bool(self._get("over", self.worker))
-
     def finish(self) -> None:
         self._set("over", self.worker, True)
 
-    def prepare(self, load: Callable[[], int | None]) -> None:
+    def prepare(self, load: Callable[[], int | None]) -> bool:
+        if self._get("over", self.worker):  # The others may be in a later run, or have left.
+            return False
         if self._get("begun", self.worker):
-            return
+            return True
         if self.worker == 0 and self._get("prepared", 0) is None:
             epochs = load()
             if epochs is not None:
                 self._set("resumed", 0, True)
             self._set("prepared", 0, epochs or 0)
         self.meet("begin", 0)
+        return True
 
     def has_resumed(self) -> bool:
         return bool(self._get("resumed", 0))

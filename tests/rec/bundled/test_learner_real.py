@@ -30,7 +30,7 @@ def trained(framework: str, client: Any = None, model: str = "rank/dnn") -> Bund
     """After three batches."""
     hyper = HYPER if model == "rank/dnn" else {}
     place = WorkerRank(servers=0 if client is None else 1)
-    learner = BundledLearner(run_of(model, framework, hyper), place, client)
+    learner = BundledLearner(run_of(model, framework, hyper), client, place)
     for seed in range(3):
         learner.prefetch(batch_of(model, seed + 1))
         learner.train(batch_of(model, seed))
@@ -66,7 +66,7 @@ def test_every_strategy_learns_with_rows_asked_for_early(strategy: str) -> None:
     """The next batch's rows travel while this one computes; the loss still falls."""
     run = run_of("rank/dnn", "torch", HYPER)
     with servers(2) as endpoints, ps.Client(endpoints, strategy=strategy, geo_step=2) as client:
-        learner = BundledLearner(run, WorkerRank(servers=2), client)
+        learner = BundledLearner(run, client, WorkerRank(servers=2))
         batches = [clicks(seed) for seed in range(4)]
         losses = []
         for number in range(40):
@@ -80,7 +80,7 @@ def test_a_model_goes_on_where_it_was_saved(framework: str, tmp_path: Path) -> N
     """With the same bits as one that was not stopped."""
     whole, saved = trained(framework), trained(framework)
     saved.save(str(tmp_path))
-    begun = BundledLearner(run_of("rank/dnn", framework, HYPER), WorkerRank())
+    begun = BundledLearner(run_of("rank/dnn", framework, HYPER), None, WorkerRank())
     begun.load(str(tmp_path))
     for learner in (whole, begun):
         learner.train(clicks(7))
@@ -100,7 +100,7 @@ def test_workers_that_were_told_of_no_other_say_so(monkeypatch: pytest.MonkeyPat
 def test_a_checkpoint_of_another_model_is_refused(tmp_path: Path) -> None:
     """Both models are named."""
     trained("torch").save(str(tmp_path))
-    other = BundledLearner(run_of("rank/fm", "torch"), WorkerRank())
+    other = BundledLearner(run_of("rank/fm", "torch"), None, WorkerRank())
     with pytest.raises(UsageError, match="of model 'rank/dnn', not of 'rank/fm'"):
         other.load(str(tmp_path))
 
@@ -112,7 +112,7 @@ def test_servers_that_loaded_after_the_model_was_made_are_asked(tmp_path: Path) 
         client.save(tmp_path)
         wanted = learner.scores(clicks(8))
     with servers(1) as endpoints, ps.Client(endpoints, strategy="sync") as client:
-        again = BundledLearner(run_of("rank/dnn", "torch", HYPER), WorkerRank(servers=1), client)
+        again = BundledLearner(run_of("rank/dnn", "torch", HYPER), client, WorkerRank(servers=1))
         client.load(tmp_path)
         assert not np.array_equal(again.scores(clicks(8)), wanted)
         again.refresh()
@@ -177,18 +177,18 @@ def test_an_export_is_what_another_run_begins_with(framework: str, tmp_path: Pat
     learner.export(str(tmp_path))
     wanted = learner.scores(batch)
     run = run_of("rank/dnn", framework, HYPER)
-    alone = BundledLearner(run, WorkerRank())
+    alone = BundledLearner(run, None, WorkerRank())
     alone.load(str(tmp_path))
     assert np.array_equal(alone.scores(batch), wanted)
     with servers(2) as endpoints, ps.Client(endpoints, strategy="sync") as client:
-        served = BundledLearner(run, WorkerRank(servers=2), client)
+        served = BundledLearner(run, client, WorkerRank(servers=2))
         served.load(str(tmp_path))
         assert np.array_equal(served.scores(batch), wanted)
         served.train(batch)
         assert not np.array_equal(served.scores(batch), wanted)
     other = run_of("rank/dnn", framework, {"sparse_feature_number": ROWS + 1})
     with pytest.raises(UsageError, match=r"other parameters.*SparseFeatFactors.weight"):
-        BundledLearner(other, WorkerRank()).load(str(tmp_path))
+        BundledLearner(other, None, WorkerRank()).load(str(tmp_path))
     (elsewhere,) = {"torch", "paddle"} - {framework}
     with pytest.raises(UsageError, match="exported by another framework"):
-        BundledLearner(run_of("rank/dnn", elsewhere, HYPER), WorkerRank()).load(str(tmp_path))
+        BundledLearner(run_of("rank/dnn", elsewhere, HYPER), None, WorkerRank()).load(str(tmp_path))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.real
 @pytest.mark.parametrize("model", sorted(SMALL))
 def test_the_loss_of_every_model_falls(model: str, framework: str) -> None:
     """Built, trained for a while, and better at what it has seen."""
-    learner = BundledLearner(run_of(model, framework), WorkerRank())
+    learner = BundledLearner(run_of(model, framework), None, WorkerRank())
     batches = [batch_of(model, seed) for seed in range(4)]
     first = np.mean([learner.evaluate(batch)["loss"] for batch in batches])
     for _ in range(10):
@@ -37,7 +37,7 @@ def test_both_frameworks_begin_alike_and_learn_alike(model: str) -> None:
     """First values depend on seed and name alone; the optimizer is the tables'."""
     losses = {}
     for framework in FRAMEWORKS:
-        learner = BundledLearner(run_of(model, framework), WorkerRank())
+        learner = BundledLearner(run_of(model, framework), None, WorkerRank())
         losses[framework] = [learner.train(batch_of(model, seed))["loss"] for seed in range(3)]
     assert losses["torch"] == pytest.approx(losses["paddle"], rel=1e-4)
 
@@ -47,7 +47,7 @@ def test_a_slot_of_several_ids_is_their_sum(framework: str) -> None:
     """Slots of one id as bags give the same scores as the matrix of ids; two ids add up."""
     from paddock.data.batch import Bag, Batch
 
-    learner = BundledLearner(run_of("rank/dnn", framework), WorkerRank())
+    learner = BundledLearner(run_of("rank/dnn", framework), None, WorkerRank())
     batch = clicks(0, 8)
     ids = batch.ids["C"]
     assert isinstance(ids, np.ndarray)
@@ -61,7 +61,7 @@ def test_a_slot_of_several_ids_is_their_sum(framework: str) -> None:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_what_cannot_be_trained_on_is_told(framework: str) -> None:
     """A NaN in the data (Paddle's relu makes 0 of it), an id too large, no labels."""
-    learner = BundledLearner(run_of("rank/dnn", framework), WorkerRank())
+    learner = BundledLearner(run_of("rank/dnn", framework), None, WorkerRank())
     bad = clicks(0)
     bad.dense["dense_feature"][0, 0] = np.nan
     with pytest.raises(

@@ -37,7 +37,7 @@ from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Net, Output, Table
 from paddock.rec.readers.paddlerec import load_file
 from paddock.rec.readers.source import ChunkSource, make_source
-from paddock.rec.report import print_line
+from paddock.rec.report import print_line, printer_of
 from paddock.rec.settings import Reading, TrainingRun
 
 MODEL = "model.json"
@@ -50,18 +50,20 @@ AHEAD = ("async", "half_async", "staleness")
 class BundledLearner:
     """A Learner of one of the bundled models; see paddock.rec.learner for its calls.
 
+    The first worker prints what the model does not read, and that there is no GPU.
+
     client: a paddock.ps.Client where there are servers, DataParallelTables of copies; None
     keeps the tables in this process.
     """
 
-    def __init__(self, run: TrainingRun, place: WorkerRank, client: Any = None) -> None:
+    def __init__(self, run: TrainingRun, client: Any, place: WorkerRank) -> None:
         self.run, self.place = run, place
         hyper = Hyper(run.hyper)
         self.client: Any = LocalTables() if client is None else client
-        framework, self.device = framework_of(run), run.device
+        framework, device = framework_of(run), run.device
         if run.device == "gpu":  # the CPU, where none is here
-            self.device = str(framework.GPU) if framework.has_gpu() else "cpu"
-        options = {"threads": run.strategy.threads, "device": self.device}
+            device = str(framework.GPU) if framework.has_gpu() else "cpu"
+        options = {"threads": run.strategy.threads, "device": device}
         self.net: Net = framework.NET(self.client, rule_of(hyper), run.seed, **options)
         folder = Path(run.model_file).resolve().parent
         self._name = f"{folder.parent.name}/{folder.name}"
@@ -70,7 +72,6 @@ class BundledLearner:
             hint = "class Model: as in rank/dnn"
             raise UsageError(f"{run.model_file} has no class Model", hint=hint)
         self.model: Any = module.Model(self.net, hyper)
-        self.unread = hyper.unread
         self.trainer = self.net.trainer()
         self._following: Batch | None = None
         strategy = getattr(self.client, "strategy", None)
@@ -78,6 +79,13 @@ class BundledLearner:
         self.metrics: Mapping[str, MergeableMetric] = {
             name: METRICS[name]() for name in self.model.metrics
         }
+        say = printer_of(place.worker)
+        self.unread = hyper.unread
+        if self.unread:
+            names = ", ".join(f"hyper_parameters.{name}" for name in self.unread)
+            say(f"not read by this model: {names}")
+        if run.device == "gpu" and device == "cpu":
+            say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
         form, seed = format_of(reading, self.run), self.run.seed
@@ -171,14 +179,7 @@ class BundledLearner:
             export_model(self.net, self._name, self.run, directory)
 
 
-def load_model(run: TrainingRun, client: Any, place: WorkerRank) -> BundledLearner:
-    learner = BundledLearner(run, place, client)
-    if learner.unread and place.worker == 0:
-        names = ", ".join(f"hyper_parameters.{name}" for name in learner.unread)
-        print_line(f"not read by this model: {names}")
-    if run.device == "gpu" and learner.device == "cpu" and place.worker == 0:
-        print_line(f"device is gpu, but {run.framework} sees none here: training on the CPU")
-    return learner
+load_model = BundledLearner
 
 
 def framework_of(run: TrainingRun) -> Any:

@@ -104,8 +104,8 @@ class _Resolver:
             drafts, cluster, document.name, self.request, self.problems, self.warnings,
             submits=self.request.role == "MASTER" and not is_inside,
         )  # fmt: skip
-        config = self._flat()
-        runs = [run for draft in drafts if (run := self._run(draft, config)) is not None]
+        config, hyper = self._parameters()
+        runs = [run for draft in drafts if (run := self._run(draft, config, hyper)) is not None]
         if any(run.task is Task.EVALUATE for run in runs):  # The file says what judges.
             runs = [r if r.task is Task.EVALUATE else replace(r, test=None) for r in runs]
         if engine is not EngineKind.CLUSTER:
@@ -205,8 +205,8 @@ class _Resolver:
 
         return VARIABLE.sub(value, text)
 
-    def _flat(self) -> dict[str, Any]:
-        """Every key flat and dotted, as models read them."""
+    def _parameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Every key flat and dotted, as models read them; and the hyper-parameters, nested."""
         found = dict(self.base_flat)
         for name, value in flatten(self.document.tree).items():
             if isinstance(value, str):
@@ -223,8 +223,16 @@ class _Resolver:
             found[f"{optimizer}.class"] = found.pop(optimizer)
             if (rate := found.get("hyper_parameters.learning_rate")) is not None:
                 found[f"{optimizer}.learning_rate"] = rate
-        found["config_abs_dir"] = self.directory
-        return found
+        hyper: dict[str, Any] = {}
+        for key in [key for key in found if key.startswith("hyper_parameters.")]:
+            _, *path, last = key.split(".")
+            inner = hyper
+            for part in path:
+                if not isinstance(inner.get(part), dict):
+                    inner[part] = {}  # In place of a bundled model's number, if there is one.
+                inner = inner[part]
+            inner[last] = found[key]
+        return {**found, "config_abs_dir": self.directory}, hyper
 
     def _backend(self) -> Settings:
         """The settings of -b: of a file, or of a site with its options."""
@@ -251,7 +259,9 @@ class _Resolver:
 
     # ----------------------------------------------------------------------------------- the runs
 
-    def _run(self, draft: Draft, config: dict[str, Any]) -> TrainingRun | None:
+    def _run(
+        self, draft: Draft, config: dict[str, Any], hyper: dict[str, Any]
+    ) -> TrainingRun | None:
         said, name = draft.settings, self.document.name
         if self.base:
             self._drop_missing(said)
@@ -280,27 +290,18 @@ class _Resolver:
                 self.warnings.append(f"{what}: an item of RecDataset is a batch")
             else:
                 self.problems.append(Problem(what, hint))
-        hyper: dict[str, Any] = {}
-        for key in [key for key in config if key.startswith("hyper_parameters.")]:
-            _, *path, last = key.split(".")
-            inner = hyper
-            for part in path:
-                if not isinstance(inner.get(part), dict):
-                    inner[part] = {}  # In place of a bundled model's number, if there is one.
-                inner = inner[part]
-            inner[last] = config[key]
         is_bundled, rule = folder.contract is ModelKind.BUNDLED, hyper.get("optimizer")
         if is_bundled and isinstance(rule, dict) and "learning_rate" in rule:
-            hyper.pop("learning_rate", None)  # 0.1's; it stands there in full.
+            # 0.1's; it stands there in full.
+            hyper = {name: value for name, value in hyper.items() if name != "learning_rate"}
         reading, test = (self._reading(draft, values, at, folder) for at in ("reading", "test"))
-        own: dict[str, Any] = {}
         if draft.is_evaluation:
             if {"evaluate_first", "evaluate_last"} & set(values):
                 last_epoch = values.get("evaluate_last", LAST_EPOCH)
-                own["evaluate_epochs"] = (values.get("evaluate_first", 0), last_epoch)
+                values["evaluate_epochs"] = (values.get("evaluate_first", 0), last_epoch)
             if "saving.directory" in values:
                 values.setdefault("evaluate_from", values["saving.directory"])
-        own |= {
+        own = {
             "name": draft.name,
             "task": Task.EVALUATE if draft.is_evaluation else Task.TRAIN,
             "contract": folder.contract,
@@ -317,8 +318,6 @@ class _Resolver:
 
     def _drop_missing(self, said: Settings) -> None:
         """Files that the bundled model of that workspace does not have are its own ones."""
-        if not self.base:
-            return
         for name in ("reading.data", "test.data", "reading.reader", "test.reader", "model"):
             given = said.get(name)
             if given is None or given.source == DEFAULT or "/" not in str(given.value):

@@ -190,6 +190,11 @@ class Net(ABC):
         drawn = Initial(replace(initial, seed=self._seed(name)), math.prod(shape))
         return drawn.values(np.zeros(1, np.int64)).reshape(shape)
 
+    def _kept(self, name: str, layer: Part) -> Part:
+        """The layer, which is a part of the model from here on."""
+        setattr(self.root, name, layer)
+        return layer
+
     def _seed(self, name: str) -> int:
         return zlib.crc32(f"{self.seed} {name}".encode())
 
@@ -269,6 +274,3 @@ class Net(ABC):
     def _conv(self, weight: NDArray[Any], stride: int) -> Layer: ...
     @abstractmethod
     def _parameter(self, name: str, first: NDArray[Any]) -> Tensor: ...
-    @abstractmethod
-    def _kept(self, name: str, layer: Part) -> Part:
-        """The layer, which is a part of the model from here on."""

@@ -90,9 +90,6 @@ class PaddleNet(Net):
         self.root.add_parameter(name, parameter)
         return parameter
 
-    def _kept(self, name: str, layer: nn.Layer) -> nn.Layer:
-        return self.root.add_sublayer(name, layer)
-
 
 def _with(layer: nn.Layer, **values: NDArray[Any]) -> nn.Layer:
     for name, value in values.items():

@@ -79,10 +79,6 @@ class TorchNet(Net):
         self.root.register_parameter(name, parameter)
         return parameter
 
-    def _kept(self, name: str, layer: nn.Module) -> nn.Module:
-        self.root.add_module(name, layer)
-        return layer
-
 
 def _with(layer: nn.Module, **values: NDArray[Any]) -> nn.Module:
     """The layer with these values, without torch's own first ones."""
