@@ -137,5 +137,5 @@ def test_blocks_never_overlap(steps: list) -> None:
             blocks.give(*used.pop(power % len(used)))
         taken = [i for offset, size in used for i in range(offset, offset + size)]
         assert len(taken) == len(set(taken))
-        assert blocks.end - blocks.free == len(taken)
+        assert blocks.used == len(taken)
         assert max(taken, default=-1) < blocks.end

@@ -27,6 +27,7 @@ from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
+from paddock.ps.wire.frames import Op
 from paddock.ps.wire.offsets import TrainerOffsets
 from paddock.ps.wire.values import to_json, value_from
 from paddock.ps.wire.windows import Windows
@@ -49,7 +50,7 @@ class Store:
 
     def clear(self) -> None:
         """Know nothing: the state before the first record."""
-        self._left = 0
+        self.bytes_left = 0  # So many fit for certain; below 0: counted when they are asked for.
         self.tables: list[ServerTable] = []
         self.by_name: dict[str, ServerTable] = {}
         self.windows = Windows()
@@ -105,14 +106,14 @@ class Store:
         They are counted anew only when those that were asked for since would not all have:
         counting takes longer than a small push.
         """
-        self._left -= needed
-        if self._left < 0 and self.memory_limit_bytes:
-            self._left = self.memory_limit_bytes - self.nbytes - needed
-            if self._left < 0:  # A snapshot can be written later; whoever writes one is told.
+        self.bytes_left -= needed
+        if self.bytes_left < 0 and self.memory_limit_bytes:
+            self.bytes_left = self.memory_limit_bytes - self.nbytes - needed
+            if self.bytes_left < 0:  # A snapshot can be written later; whoever writes one is told.
                 for held in self.tables:
                     held.table.end_cut()
-                self._left = self.memory_limit_bytes - self.nbytes - needed
-        return self._left >= 0 or not self.memory_limit_bytes
+                self.bytes_left = self.memory_limit_bytes - self.nbytes - needed
+        return self.bytes_left >= 0 or not self.memory_limit_bytes
 
     def is_full(self, what: str, hint: str) -> RequestError:
         """The error when the memory limit is reached."""
@@ -181,7 +182,9 @@ class Store:
         record.apply(self, lsn)
         if record.overlapping:
             return None
-        self._left = 0  # Counted anew.
+        # COMMIT holds the locks of all tables; behind any other record they are counted when asked.
+        is_commit = record.header.op == Op.COMMIT
+        self.bytes_left = self.memory_limit_bytes - self.nbytes if is_commit else 0
         return record.answer(self)
 
     def add_table(self, spec: TableSpec) -> ServerTable:

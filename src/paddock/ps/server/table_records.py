@@ -29,7 +29,6 @@ from paddock.ps.table.finite import check_finite
 from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal, shard_of
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import BODY_MAX
 
 if TYPE_CHECKING:
     from paddock.ps.server.store import Store
@@ -114,16 +113,17 @@ class SetRecord(TableRecord):
                 f"table {held.spec.name!r} keeps no statistics, but shows or clicks were pushed",
                 hint="AccessorSpec(statistics=True)",
             )
-        count, row_bytes = len(part.keys), held.table.row_bytes
-        # A frame that was logged may not be carried out yet.
-        is_wide = count + BODY_MAX // row_bytes <= held.table.rows_left
-        if not (is_wide and store.has_bytes(count * row_bytes)):
-            with held.lock.rows:
+        count, table = len(part.keys), held.table
+        table.spare_rows -= count
+        if table.spare_rows < 0 or not store.has_bytes(count * table.row_bytes):
+            with held.lock.rows:  # So what was logged before is carried out.
                 _check_room(store, held, part.keys)
         self.check_contribution(store, held, len(self.body))
-        if not _has_arrays(held, count, BODY_MAX):
+        if table.spare_rows < 0:
             with held.lock.rows:
                 self.reserve(store)
+                left = min(table.rows_left, table.arrays_left)
+                table.spare_rows = left - held.rows_pending - count
 
     def reserve(self, store: Store) -> None:
         """Raises RequestError when there is no memory for the rows. Nothing else is being applied.
@@ -131,7 +131,8 @@ class SetRecord(TableRecord):
         A contribution needs its memory when its step is done.
         """
         held, (keys, *_) = self.rows(store)
-        if _has_arrays(held, len(keys)):
+        held.table.spare_rows = 0
+        if len(keys) + held.rows_pending <= held.table.arrays_left:
             return
         spare = 0
         if self.header.flags & CONTRIBUTION:
@@ -147,13 +148,6 @@ class SetRecord(TableRecord):
     def apply(self, store: Store, lsn: int) -> None:
         held, part = self.rows(store)
         held.table.set(part.keys, part.rows, now=int(self.header.stamp), lsn=lsn)
-
-
-def _has_arrays(held: ServerSparseTable, count: int, under_way: int = 0) -> bool:
-    """True when so many more rows, those held for a step and those of `under_way` bytes of frames
-    fit without growing."""
-    rows_max = (under_way + held.contributions.nbytes) // (8 + 4 * held.spec.dim)
-    return held.table.is_sure_of(count + rows_max)
 
 
 def _check_room(store: Store, held: ServerSparseTable, keys: NDArray[np.int64]) -> None:

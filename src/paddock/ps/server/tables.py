@@ -62,6 +62,11 @@ class _ServerTable(Generic[Spec, Table, Contributions]):
 class ServerSparseTable(_ServerTable[SparseSpec, SparseTable, SparseContributions]):
     """A sparse table of this server."""
 
+    @property
+    def rows_pending(self) -> int:
+        """Rows that are held apart for a step; it may add as many."""
+        return self.contributions.nbytes // (8 + 4 * self.spec.dim)
+
 
 class ServerDenseTable(_ServerTable[DenseSpec, DenseTable, DenseContributions]):
     """A dense table, or its shards here."""

@@ -77,10 +77,11 @@ class Candidates:
         """Bytes of the index and the columns."""
         return self._index.nbytes + sum(column.nbytes for column in self._columns.values())
 
-    def is_sure_of(self, count: int) -> bool:
-        """So many more candidates fit into the arrays as they are."""
+    @property
+    def arrays_left(self) -> int:
+        """Candidates that fit into the arrays as they are."""
         held = min(len(column.array) for column in self._columns.values())
-        return self._index.top + count <= min(held, self._index.rows_sure)
+        return min(held, self._index.rows_sure) - self._index.top
 
     def reserve(self, keys: I64) -> None:
         """Makes room for these distinct keys, (n,) int64. Raises MemoryError."""

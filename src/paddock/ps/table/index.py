@@ -158,10 +158,12 @@ class Blocks:
 
     def __init__(self) -> None:
         self.end = 0
+        self.used = 0  # Entries of the blocks in use.
         self._free: dict[int, set[int]] = {}
 
     def take(self, size: int) -> int:
         """The offset of a block that is now in use; the lowest free one, or one at the end."""
+        self.used += size
         fitting = [s for s, offsets in self._free.items() if s >= size and offsets]
         if not fitting:
             while self.end % size:
@@ -180,16 +182,12 @@ class Blocks:
 
     def give(self, offset: int, size: int) -> None:
         """Frees a block, joined with its neighbour while that is free too."""
+        self.used -= size
         while offset ^ size in self._free.get(size, ()):
             self._free[size].remove(offset ^ size)
             offset &= ~size
             size *= 2
         self._put(offset, size)
-
-    @property
-    def free(self) -> int:
-        """Entries below `end` that no block uses."""
-        return sum(size * len(offsets) for size, offsets in self._free.items())
 
     def _put(self, offset: int, size: int) -> None:
         self._free.setdefault(size, set()).add(offset)
@@ -225,8 +223,7 @@ class FlatIndex:
     @property
     def nbytes(self) -> int:
         """Bytes of the shards' blocks and of the list of free rows."""
-        used = self._blocks.end - self._blocks.free
-        return used * SLOT_BYTES + int(self._counters[_FREE]) * 4
+        return self._blocks.used * SLOT_BYTES + int(self._counters[_FREE]) * 4
 
     def find(self, keys: I64) -> I64:
         """The row of each key, int64[n]; -1 where there is none."""

@@ -44,12 +44,20 @@ class SparseTable:
     """Rows of one sparse table that are on this server.
 
     owned: how many of the table's shards are here; max_rows is dealt out in this proportion.
+    spare_rows: so many more rows fit for certain, whatever their keys, within max_rows and in the
+    arrays. The check of a frame relies on it, with the table's lock `writes` held:
+
+        check of PUSH or SET       lowered by its rows; below 0: asked exactly, then counted anew
+        push, set, add, COMMIT     stays: their rows were taken off when they were checked
+        SHRINK, LOAD, MOVE, ADOPT  0: rows came or went that no check has seen
+        reserve of a replica       0: its records are not checked
     """
 
     def __init__(self, spec: SparseSpec, updater: Updater) -> None:
         self.spec = spec
         self.updater = updater
         self.owned = spec.shards
+        self.spare_rows = 0
         self._compiled = jit.HAVE_NUMBA
         self._initial = Initial(spec.initial, spec.dim)
         rows_max = min(_ROWS_MAX, max(1024, machine_bytes() // (4 * updater.width)))
@@ -108,12 +116,13 @@ class SparseTable:
             return spec.max_rows * self.owned // spec.shards - self._index.live
         return _ROWS_MAX - self._index.live
 
-    def is_sure_of(self, count: int) -> bool:
-        """So many more rows fit into the arrays as they are, whatever their keys."""
+    @property
+    def arrays_left(self) -> int:
+        """Rows, whatever their keys, that fit into the arrays as they are; below 0: unknown."""
         columns = (self._values, *self._columns.values())
         held = min(len(column.array) for column in columns)
-        is_sure = self._index.top + count <= min(held, self._index.rows_sure)
-        return is_sure and (self._candidates is None or self._candidates.is_sure_of(count))
+        left = min(held, self._index.rows_sure) - self._index.top
+        return left if self._candidates is None else min(left, self._candidates.arrays_left)
 
     def reserve(self, keys: I64, spare_bytes: int = 0) -> None:
         """Makes room for keys, (n,) int64, so that a push of them needs no large array any more.
@@ -280,6 +289,7 @@ class SparseTable:
     def shrink(self, shard: int, *, now: float, lsn: int) -> int:
         """Decays one shard's statistics, drops its expired and low rows; how many were dropped."""
         accessor = self.spec.accessor
+        self.spare_rows = 0
         self._put_shard_aside(shard)
         if self._candidates:
             self._candidates.shrink(shard, now=now)
@@ -426,6 +436,7 @@ class SparseTable:
         """
         keys, values = as_contiguous(np.asarray(state["keys"], np.int64), np.int64), state["values"]
         self.check_state(shard, state)
+        self.spare_rows = 0
         self._put_shard_aside(shard)
         if not merge:
             self.drop_shard(shard)
@@ -446,6 +457,7 @@ class SparseTable:
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard: its rows, its candidates, its history."""
+        self.spare_rows = 0
         self._put_shard_aside(shard)
         self._index.clear(shard)
         self._rewritten[shard] = 0
