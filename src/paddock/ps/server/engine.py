@@ -86,7 +86,10 @@ class Engine:
                 except Exception as error:
                     raise self._breaks(record, error) from error
         # A repeat waits too: what it repeats may not be safe yet.
-        self._wait_acked(self.lsn, term)
+        if self.ack == "replica":
+            self.replication.replicated(self.lsn, term)
+        elif self.ack == "disk" and self.log is not None:
+            self.log.wait_durable(self.lsn)
         return written
 
     def check_serving(self) -> None:
@@ -167,19 +170,13 @@ class Engine:
             raise RequestError("disk", error.message, hint=error.hint) from error
         return self.lsn
 
-    def _wait_acked(self, lsn: int, term: int) -> None:
-        """Waits until the record is as durable as --ack says: on this disk, or with the replica."""
-        if self.ack == "disk" and self.log is not None:
-            self.log.wait_durable(lsn)
-        elif self.ack == "replica":
-            self.replication.replicated(lsn, term)
-
     def make_durable(self) -> None:
         """Wait until every record so far is on the disk, and where a replica counts, with it."""
         lsn, term = self.newest_lsn(), self.replication.may_write()
         if self.log is not None:
             self.log.wait_durable(lsn)
-        self._wait_acked(lsn, term)
+        if self.ack == "replica":
+            self.replication.replicated(lsn, term)
 
     def newest_lsn(self) -> int:
         """The newest record. With a table's lock held, all of the table's up to it are applied."""

@@ -105,9 +105,13 @@ class PendingGradients(Generic[P]):
         held[trainer] = incarnation, parts
         if part in parts:
             return False
-        copy = (a.copy() if isinstance(a, np.ndarray) else a for a in piece)
-        parts[part] = self._piece._make(copy)
-        self.nbytes += _nbytes([piece])
+        copies: list[Any] = []
+        for a in piece:
+            if isinstance(a, np.ndarray):
+                self.nbytes += a.nbytes
+                a = a.copy()
+            copies.append(a)
+        parts[part] = self._piece._make(copies)
         return True
 
     def merge(self, step: int, members: Iterable[tuple[int, int]], how: str) -> list[P]:
