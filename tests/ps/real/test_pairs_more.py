@@ -21,6 +21,7 @@ from paddock.ps.client.server_connection import ServerConnection
 from paddock.ps.server.main import make_server
 from paddock.ps.server.options import read_options
 from paddock.ps.spec import InitialSpec
+from paddock.ps.storage.segment import Segment, list_segments
 from paddock.ps.wire.frames import Op
 from ps.real.pairs import PairJob, paired, witnessed
 from ps.real.work import applied, declare, train
@@ -460,3 +461,28 @@ def test_the_replica_has_the_keys_of_the_job(tmp_path: Path) -> None:
         eventually(lambda: job.is_serving(1 - primary), "the replica serves")
         assert client.kv_get("best") == 0.75
         assert client.all_reduce([9.0], name="loss", turn=0).item() == 1.0
+
+
+def test_a_replica_gets_a_snapshot_where_the_log_of_its_primary_is_damaged(tmp_path: Path) -> None:
+    """What is wrong on the disk is not sent, and said once; the state in memory is whole."""
+    with paired(tmp_path) as job, job.client(strategy="async") as client:
+        train(client, SEED, 10)
+        job.wait_in_sync()
+        job.kill(1)
+        digest = train(client, SEED, 20)
+        (path,) = list_segments(job.data_dir(0))
+        one = Segment(path)
+        one.scan()
+        with path.open("r+b") as file:
+            at = file.seek(one.offsets[-10] + 200)
+            wrong = file.read(1)[0] ^ 0x10
+            file.seek(at)
+            file.write(bytes([wrong]))
+        job.start(1)
+        assert job.wait_in_sync() == 0
+        assert job.said(0).count("is damaged at byte") == 1
+        job.kill(0)
+        eventually(lambda: job.is_serving(1), "the replica serves")
+        assert client.digest() == digest
+        job.start(0)  # The damage is behind its snapshot.
+        assert job.wait_in_sync() == 1

@@ -33,6 +33,7 @@ from paddock.ps.replication.state import (
     SendMessage,
     common_end,
 )
+from paddock.ps.storage.segment import LogDamage
 from paddock.ps.storage.snapshot import Snapshot, newest_snapshot
 from paddock.ps.stream import ConnectionClosed, FrameStream, ReadTimeout
 from paddock.ps.wire.frames import ANSWER, BODY_MAX, FrameFlag, Header, Op, encode
@@ -149,7 +150,9 @@ class ReplicaFeed:
             pass
         except (PaddockError, OSError) as error:
             if self._is_current(start):
-                self.pair.say(f"the replica is not fed any more: {error}")
+                self.pair.say_once(f"the replica is not fed any more: {error}", "feed")
+                if isinstance(error, LogDamage):  # The state in memory is whole: begin with that.
+                    self.pair.snapshots.ask()
         finally:
             self._ended.set()
             self.stream.interrupt()
