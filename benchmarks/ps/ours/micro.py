@@ -77,7 +77,7 @@ class Micro:
             self.client.flush()
             say("push", ids=batch * SLOTS, **clock.result(count))
             clock = Clock()
-            for i in range(count):
+            for i in range(count, 2 * count):  # Others than those just pushed.
                 clock.call(self.push_and_wait, stored[batch][i % len(stored[batch])], grads)
             say("acknowledged", ids=batch * SLOTS, **clock.result())
         for batch in batches:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from paddock import ps as server
 from paddock.errors import PaddockError
 from paddock.ps.client.strategy import make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig
@@ -51,6 +53,28 @@ def test_a_push_is_of_its_own_keys_when_the_array_pulled_with_was_written_over()
         ps.push("words", keys, ones)
         ps.flush()
         assert (ps.pull("words", np.arange(100)) == -2).all()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_a_call_needed_goes_with_it(strategy: str) -> None:
+    """Megabytes of rows that wait for the garbage collector make the next call slower."""
+    keys, ones = np.arange(5000) % 3000, np.ones((5000, 4), np.float32)
+    with server.local(strategy) as ps:
+        ps.create(WORDS)
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for some in (keys, keys[:10]):
+                ps.pull("words", some)
+                ps.push("words", some, ones[: len(some)])
+            ps.step()
+            ps.flush()
+            gc.collect()
+            left = [one for one in gc.garbage if type(one).__module__.startswith("paddock.ps.cl")]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+    assert left == []
 
 
 def test_frames_are_cut_at_their_limit_and_nothing_is_lost() -> None:

@@ -57,15 +57,16 @@ class PullRequest:
     """A frame to send and where its answer goes.
 
     start, part: of the pull's keys, or of the vector. rows: those of the part, to be filled.
+    refusal: when they did not come, as their shards are another server's now.
     """
 
-    pull: Pull
     server: int
     start: int
     part: Column
     rows: Column
     header: Header
     body: Buffer
+    refusal: RequestError | None = None
 
     @property
     def size(self) -> int:
@@ -74,15 +75,11 @@ class PullRequest:
 
 
 class Pull:
-    """A pull of rows, by distinct keys, or of a vector from `begin` on, into that array.
-
-    refused: what did not come, as its shards are another server's now.
-    """
+    """A pull of rows, by distinct keys, or of a vector from `begin` on, into that array."""
 
     def __init__(self, remote: RemoteTable, array: Column, begin: int = 0) -> None:
         self.remote = remote
         self.array = array
-        self.refused: list[tuple[PullRequest, RequestError]] = []
         # Keys and rows lie in the order of servers; that of the caller is got back by `order`.
         self.order: Keys | None = None
         self.rows, keys, spec = array, array, remote.spec
@@ -102,7 +99,11 @@ class Pull:
             header = Header(op, 0, remote.numbers[server], 0, stop - start)
             body = raw(part) if op == Op.PULL else start.to_bytes(8, "little")
             rows = self.rows[start - begin : stop - begin]
-            self.requests.append(PullRequest(self, server, start, part, rows, header, body))
+            self.requests.append(PullRequest(server, start, part, rows, header, body))
+
+    def refused(self) -> list[tuple[PullRequest, RequestError]]:
+        """The requests that a server refused, and how."""
+        return [(one, one.refusal) for one in self.requests if one.refusal is not None]
 
     def result(self) -> Rows:
         """The rows in the caller's order, (n, dim) float32; or the vector."""
@@ -143,7 +144,7 @@ def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None,
             except RequestError as refusal:
                 if refusal.code != "moved":
                     raise
-                requests[received].pull.refused.append((requests[received], refusal))
+                requests[received].refusal = refusal
             ahead -= requests[received].size
             received += 1
     finally:
@@ -279,17 +280,16 @@ class ServerGroup:
                 pass
         found, patience = list[Rows](), None
         for pull in pulls:
-            while pull.refused:
+            while refused := pull.refused():
                 patience = patience or RetryBudget(self.peers[0].timeout)
-                handle_moved(self, pull.remote, [no for _, no in pull.refused], patience)
-                moved, pull.refused = pull.refused, []
-                parts = [Pull(pull.remote, one.part, one.start) for one, _ in moved]
+                handle_moved(self, pull.remote, [no for _, no in refused], patience)
+                parts = [Pull(pull.remote, one.part, one.start) for one, _ in refused]
                 for _ in run_pulls(self.peers, parts):
                     pass
-                for (one, _), part in zip(moved, parts, strict=True):
+                for (one, _), part in zip(refused, parts, strict=True):
                     one.rows[:] = part.result()
-                    if part.refused:  # All of it is asked for once more.
-                        pull.refused.append((one, part.refused[0][1]))
+                    # All of it is asked for once more.
+                    one.refusal = next((no for _, no in part.refused()), None)
             found.append(pull.result())
         return found
 
