@@ -193,10 +193,9 @@ def live(
     """What paddock.rec.worker does with a client. out: what it tells."""
     team = PsWorkers(client, run=number, geo_step=GEO_STEP)
     report = TrainingReport(out, 1, lambda: 0.0)
-    if team.is_over():
-        return {}
     start = RunStart(run, team, number, say=report.line)
-    team.prepare(start.load)
+    if not team.prepare(start.load):
+        return {}
     learner = Adding(client)
     assert run.reading is not None
     source = source_of(run.reading, run, learner, team, report)
