@@ -320,6 +320,24 @@ def test_a_misspelt_workspace_is_one_problem(bench: Bench) -> None:
     ]
 
 
+@pytest.mark.parametrize("names", [["test_rows"], ["test_rows", "day", "week", "all", "none"]])
+def test_a_name_of_1_8_is_told_the_near_one_of_however_many(bench: Bench, names: list[str]) -> None:
+    """One of a list of one was "choose one of test_rows", as if nothing were like it."""
+    data = "".join(f"- {{name: {name}, batch_size: 4, data_path: x}}\n" for name in names)
+    text = (
+        f"mode: [go]\nworkspace: ../hooks\ndataset:\n{data}runner:\n- {{name: go, phases: [one]}}\n"
+        'phase:\n- {name: one, model: "{workspace}/model.py", dataset_name: train_rows}\n'
+    )
+    bench.put({"mine/config.yaml": text})
+    assert (
+        bench.problems("-m", "mine/config.yaml")
+        .splitlines()[0]
+        .endswith(
+            "phase 'one' names dataset 'train_rows', which is not there | did you mean 'test_rows'?"
+        )
+    )
+
+
 @pytest.mark.parametrize("wrong", ["train_data_dri", "train.train_data_dir"])
 def test_the_hint_about_data_that_nobody_reads_is_a_word_that_works(
     bench: Bench, wrong: str
