@@ -17,7 +17,7 @@ from paddock.operator.schema import TREE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from paddock.operator.schema import Node
+    from paddock.operator.schema import Field
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -53,13 +53,13 @@ def job_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def unknown_fields(value: object, node: Node, where: str) -> Iterator[str]:
+def unknown_fields(value: object, node: Field, where: str) -> Iterator[str]:
     """Paths of fields that the schema does not name, where it names all."""
     items = value if isinstance(value, list) else [value]
     for item in items:
         if not isinstance(item, dict) or not node.children:
             continue
-        is_closed = node.field.type in ("object", "objects")
+        is_closed = node.type in ("object", "objects")
         for name, inside in item.items():
             child = node.children.get(name) or node.children.get(f"{name}[]")
             if child is not None:

@@ -180,28 +180,21 @@ def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -
     if wanted != replicas:
         found.warning(f"{path}.replicas", f"{replicas} is not in {minimum}..{maximum}, the range"
                       f" of requests and limits; {wanted} are made")  # fmt: skip
-    template = _template(f"{path}.template", raw.template, found)
-    return RoleSpec(name, wanted, minimum, maximum, template, raw.restart_scope)
-
-
-def _template(
-    path: str, template: Mapping[str, object], found: ProblemList
-) -> Mapping[str, object]:
-    """The pod template with metadata and spec; {} when it has no spec, which a rule says."""
-    pod = template.get("spec")
-    if not isinstance(pod, dict):
-        return {}
+    template, pod, at = raw.template, raw.template.get("spec"), f"{path}.template"
+    if not isinstance(pod, dict):  # which a rule says
+        return RoleSpec(name, wanted, minimum, maximum, {}, raw.restart_scope)
     names: set[str] = set()
-    for at, container in enumerate(pod.get("containers", ())):
-        name = container.get("name", "")
-        if name and name in names:
-            there = f"{path}.spec.containers[{at}].name"
-            found.problem(there, f"{printable(name)} is the name of two containers", "rename one")
-        names.add(name)
+    for number, container in enumerate(pod.get("containers", ())):
+        called = container.get("name", "")
+        if called and called in names:
+            there = f"{at}.spec.containers[{number}].name"
+            found.problem(there, f"{printable(called)} is the name of two containers", "rename one")
+        names.add(called)
     metadata = as_mapping(template.get("metadata"))
-    read = {path: (template, ("metadata", "spec"))}
-    read[f"{path}.metadata"] = metadata, ("labels", "annotations")
-    for where, (given, known) in read.items():
-        for key in sorted(given.keys() - {*known}):
-            found.warning(*unknown(where, key, known))
-    return {**template, "metadata": metadata, "spec": pod}
+    known = {at: (template, ("metadata", "spec"))}
+    known[f"{at}.metadata"] = metadata, ("labels", "annotations")
+    for where, (given, words) in known.items():
+        for key in sorted(given.keys() - {*words}):
+            found.warning(*unknown(where, key, words))
+    template = {**template, "metadata": metadata, "spec": pod}
+    return RoleSpec(name, wanted, minimum, maximum, template, raw.restart_scope)

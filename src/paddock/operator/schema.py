@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pkgutil
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -45,7 +44,7 @@ class Field(msgspec.Struct, frozen=True):
 
     values: the words it knows; others are refused, or only warned about where ``only`` is False.
     least, most: of a number (and of each number of "integers"), of a text's length, of a list's
-    length.
+    length. children: the fields inside it, by name.
     """
 
     path: str
@@ -59,19 +58,12 @@ class Field(msgspec.Struct, frozen=True):
     required: bool = False
     only: bool = True
     since: Since = "Paddock"
+    children: dict[str, Field] = {}
 
     @property
     def name(self) -> str:
         """The last part of the path, without brackets."""
         return self.path.rpartition(".")[2].removesuffix("[]")
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A field and those inside it, by name."""
-
-    field: Field
-    children: Mapping[str, Node]
 
 
 @cache
@@ -83,29 +75,20 @@ def rows() -> tuple[Field, ...]:
     return tuple(msgspec.convert({"path": path, **row}, Field) for path, row in found.items())
 
 
-def fields() -> tuple[Field, ...]:
-    """Every field with its full path, parents before children."""
-    return tuple(
-        replace(row, path=row.path.replace(ROLE, role), text=row.text.replace(ROLE, role))
-        for row in rows()
-        for role in (ROLES if ROLE in row.path else ROLES[:1])
-    )
-
-
-def tree() -> Mapping[str, Node]:
+def tree() -> Mapping[str, Field]:
     """The table as it nests: {"spec": ..., "status": ...}.
 
-    >>> tree()["spec"].children["worker"].children["replicas"].field.most
+    >>> tree()["spec"].children["worker"].children["replicas"].most
     10000
     """
-    top: dict[str, Node] = {}
-    inside: dict[str, dict[str, Node]] = {"": top}
-    for row in fields():
-        parent = row.path.rpartition(".")[0]
-        children: dict[str, Node] = {}
-        inside[row.path] = children
-        inside[parent][row.name] = Node(row, children)
-    return top
+    inside: dict[str, dict[str, Field]] = {"": {}}
+    for row in rows():
+        for role in ROLES if ROLE in row.path else ROLES[:1]:
+            path, text = row.path.replace(ROLE, role), row.text.replace(ROLE, role)
+            field = replace(row, path=path, text=text, children={})
+            inside[path.rpartition(".")[0]][field.name] = field
+            inside[path] = field.children
+    return inside[""]
 
 
 TREE = tree()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paddock.errors import Problem
-from paddock.operator.schema import CODES_MAX, QUANTITY, Node
+from paddock.operator.schema import CODES_MAX, QUANTITY
 
 if TYPE_CHECKING:
     from paddock.operator.schema import Field
@@ -22,15 +22,7 @@ QUANTITY_MAX = 64
 INTEGER_MAX = 2**63
 # Words of these are judged by the reader: the old operator took any.
 LENIENT = frozenset(("spec.cleanPodPolicy", "spec.intranet"))
-MISSING = {
-    "replicas": "write {path}: 1",
-    "containers": "write one container with name and image",
-}
-A_TYPE = {
-    "object": "a mapping", "objects": "a list", "open": "a mapping", "opens": "a list",
-    "string": "text", "strings": "a list", "integer": "an integer", "integers": "a list",
-    "boolean": "true or false", "texts": "a mapping", "quantities": "a mapping", "time": "a time",
-}  # fmt: skip
+MISSING = {"replicas": "write {}: 1", "containers": "write one container with name and image"}
 
 
 @dataclass
@@ -47,10 +39,6 @@ class ProblemList:
             self.problems.append(Problem(f"{path}: {what}", hint))
         else:
             self.more += 1
-
-    def wrong(self, path: str, value: object, what: str, hint: str) -> None:
-        """Add a value that is not what it should be."""
-        self.problem(path, f"{printable(value)} {what}", hint)
 
     def warning(self, path: str, what: str) -> None:
         """Add what has no effect, or another one than it seems."""
@@ -83,62 +71,58 @@ def printable(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def check(value: object, node: Node, path: str, found: ProblemList) -> object:
+def check(value: object, row: Field, path: str, found: ProblemList) -> object:
     """The value without its faulty parts, None where nothing is left. Each fault is in ``found``.
 
     Mappings and lists are new ones, without nulls, as deep as the table goes.
     """
-    row = node.field
     if value is None:
         return None
     match row.type:
-        case "object" | "open":
-            return _mapping(value, node, path, found)
+        case "object" | "open" | "texts" | "quantities":
+            return _mapping(value, row, path, found)
         case "objects" | "opens" | "strings" | "integers":
-            return _list(value, node, path, found)
-        case "texts" | "quantities":
-            return _entries(value, row, path, found)
-        case "integer":
-            return _integer(value, row, path, found)
-        case "boolean":
-            if isinstance(value, bool):
-                return value
-            _not(row, value, path, found)
-            return None
+            return _list(value, row, path, found)
         case _:
-            return _text(value, row, path, found)
+            return _scalar(value, row, path, found)
 
 
-def _not(row: Field, value: object, path: str, found: ProblemList) -> None:
-    """The value is of another type."""
-    found.wrong(path, value, f"is not {A_TYPE[row.type]}", f"it means: {row.text}")
-
-
-def _mapping(value: object, node: Node, path: str, found: ProblemList) -> dict[str, object] | None:
-    row = node.field
+def _mapping(value: object, row: Field, path: str, found: ProblemList) -> dict[str, object] | None:
     if not isinstance(value, dict):  # of a list, it is the items that are checked here
-        found.wrong(path, value, "is not a mapping", f"it means: {row.text}")
+        found.problem(path, f"{printable(value)} is not a mapping", f"it means: {row.text}")
         return None
     kept: dict[str, object] = {}
     for key, inner in value.items():
         if not isinstance(key, str):
             found.problem(path, f"key {printable(key)} is not text", "put it in quotes")
-        elif key in node.children:
-            checked = check(inner, node.children[key], f"{path}.{key}", found)
-            if checked is not None:
-                kept[key] = checked
         elif inner is None:
             continue
-        elif row.type in ("open", "opens"):
-            kept[key] = inner
+        elif key in row.children:
+            checked = check(inner, row.children[key], f"{path}.{key}", found)
+            if checked is not None:
+                kept[key] = checked
+        elif row.type == "texts" and not isinstance(inner, str):
+            what = f"{printable(key)}: {printable(inner)} is not text"
+            found.problem(path, what, "put it in quotes")
+        elif row.type == "quantities" and not _is_quantity(inner):
+            what = f"{printable(key)}: {printable(inner)} is not a quantity"
+            found.problem(path, what, 'write it like 2, "500m" or "4Gi"')
+        elif row.type in ("object", "objects"):
+            found.warning(*unknown(path, key, tuple(row.children)))
         else:
-            found.warning(*unknown(path, key, tuple(node.children)))
-    for name, child in node.children.items():
-        if child.field.required and value.get(name) is None:
+            kept[key] = inner
+    for name, child in row.children.items():
+        if child.required and value.get(name) is None:
             there = f"{path}.{name}"
-            hint = MISSING.get(name, "write {path}").replace("{path}", there)
-            found.problem(there, "missing", hint)
+            found.problem(there, "missing", MISSING.get(name, "write {}").format(there))
     return kept
+
+
+def _is_quantity(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= QUANTITY_MAX and re.fullmatch(QUANTITY, value) is not None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return is_number and abs(value) < INTEGER_MAX  # type: ignore[operator]  # it is an int
 
 
 def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
@@ -150,101 +134,52 @@ def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:
     return f"{path}.{name}", "unknown field, has no effect" + (f"; {hint}" if hint else "")
 
 
-def _list(value: object, node: Node, path: str, found: ProblemList) -> list[object] | None:
-    row = node.field
+def _list(value: object, row: Field, path: str, found: ProblemList) -> list[object] | None:
     if not isinstance(value, (list, tuple)):
-        _not(row, value, path, found)
+        found.problem(path, f"{printable(value)} is not a list", f"it means: {row.text}")
         return None
-    least, most = row.least, row.most
-    if row.type == "integers":
-        least, most = 1, CODES_MAX
-    if not _is_of_size(len(value), least, most, path, "entries", found):
+    least, most = (1, CODES_MAX) if row.type == "integers" else (row.least, row.most)
+    if limit := _passed_limit(len(value), least, most):
+        found.problem(path, f"has {len(value)} entries, {limit}")
         return None
-    kept: list[object] = []
-    for at, inner in enumerate(value):
-        there = f"{path}[{at}]"
-        if row.type == "strings":
-            checked: object = _text(inner, row, there, found, is_item=True)
-        elif row.type == "integers":
-            checked = _integer(inner, row, there, found)
-        else:
-            checked = _mapping(inner, node, there, found)
-        if checked is not None:
-            kept.append(checked)
-    return kept
+    check_item = _mapping if row.type in ("objects", "opens") else _scalar
+    items = (check_item(item, row, f"{path}[{at}]", found) for at, item in enumerate(value))
+    return [item for item in items if item is not None]
 
 
-def _entries(value: object, row: Field, path: str, found: ProblemList) -> dict[str, object] | None:
-    """A mapping of names to texts or quantities."""
-    if not isinstance(value, dict):
-        _not(row, value, path, found)
-        return None
-    kept: dict[str, object] = {}
-    for key, inner in value.items():
-        if not isinstance(key, str):
-            found.problem(path, f"key {printable(key)} is not text", "put it in quotes")
-        elif inner is None:
-            continue
-        elif row.type == "texts" and not isinstance(inner, str):
-            found.problem(
-                path, f"{printable(key)}: {printable(inner)} is not text", "put it in quotes"
-            )
-        elif row.type == "quantities" and not (
-            (isinstance(inner, int) and not isinstance(inner, bool) and abs(inner) < INTEGER_MAX)
-            or (isinstance(inner, str) and len(inner) <= QUANTITY_MAX
-            and re.fullmatch(QUANTITY, inner) is not None)
-        ):  # fmt: skip
-            hint = 'write it like 2, "500m" or "4Gi"'
-            found.problem(path, f"{printable(key)}: {printable(inner)} is not a quantity", hint)
-        else:
-            kept[key] = inner
-    return kept
-
-
-def _integer(value: object, row: Field, path: str, found: ProblemList) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        found.wrong(path, value, "is not an integer", f"it means: {row.text}")
-        return None
-    least = row.least if row.least is not None else -INTEGER_MAX
-    most = row.most if row.most is not None else INTEGER_MAX - 1
-    if not least <= value <= most:
-        found.wrong(path, value, f"is not in {least}..{most}", f"it means: {row.text}")
-        return None
-    return value
-
-
-def _text(
-    value: object, row: Field, path: str, found: ProblemList, *, is_item: bool = False
-) -> str | None:
-    if not isinstance(value, str):
-        found.wrong(path, value, "is not text", "put it in quotes")
-        return None
-    if row.values and row.path not in LENIENT and value not in row.values:
+def _scalar(value: object, row: Field, path: str, found: ProblemList) -> object:
+    """A number, a text or a boolean, or such an item of a list."""
+    what, hint = "", f"it means: {row.text}"
+    if row.type in ("integer", "integers"):
+        least = -INTEGER_MAX if row.least is None else row.least
+        most = INTEGER_MAX - 1 if row.most is None else row.most
+        if isinstance(value, bool) or not isinstance(value, int):
+            what = "is not an integer"
+        elif not least <= value <= most:
+            what = f"is not in {least}..{most}"
+    elif row.type == "boolean":
+        what = "" if isinstance(value, bool) else "is not true or false"
+    elif not isinstance(value, str):
+        what, hint = "is not text", "put it in quotes"
+    elif row.values and row.path not in LENIENT and value not in row.values:
         from paddock.command_line import nearest
 
-        words = ", ".join(word for word in row.values if word)
-        hint = nearest(value[:SHOWN_MAX], row.values, f"it means: {row.text}")
-        found.wrong(path, value, f"is not one of {words}", hint)
-        return None
-    if is_item:
-        return value
-    if not _is_of_size(len(value), row.least, row.most, path, "characters", found):
-        return None
-    if row.pattern and re.fullmatch(row.pattern, value) is None:
-        found.wrong(path, value, f"does not fit {row.pattern}", f"it means: {row.text}")
+        what = f"is not one of {', '.join(word for word in row.values if word)}"
+        hint = nearest(value[:SHOWN_MAX], row.values, hint)
+    elif row.type != "strings":  # whose limits are those of the list
+        if limit := _passed_limit(len(value), row.least, row.most):
+            found.problem(path, f"has {len(value)} characters, {limit}")
+            return None
+        if row.pattern and re.fullmatch(row.pattern, value) is None:
+            what = f"does not fit {row.pattern}"
+    if what:
+        found.problem(path, f"{printable(value)} {what}", hint)
         return None
     return value
 
 
-def _is_of_size(
-    size: int, least: int | None, most: int | None, path: str, what: str, found: ProblemList
-) -> bool:
-    """True when a text or a list is neither too short nor too long; else reports a problem."""
-    limit = ""
+def _passed_limit(size: int, least: int | None, most: int | None) -> str:
+    """The limit that a text or a list is beyond, "" for none."""
     if least is not None and size < least:
-        limit = f"needs {least} or more"
-    elif most is not None and size > most:
-        limit = f"the limit is {most}"
-    if limit:
-        found.problem(path, f"has {size} {what}, {limit}")
-    return not limit
+        return f"needs {least} or more"
+    return f"the limit is {most}" if most is not None and size > most else ""

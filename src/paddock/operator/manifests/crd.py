@@ -14,7 +14,7 @@ from paddock.operator.rules import RULES
 from paddock.operator.schema import CODES_MAX, QUANTITY, TREE
 
 if TYPE_CHECKING:
-    from paddock.operator.schema import Field, Node
+    from paddock.operator.schema import Field
 
 Tree = dict[str, object]
 VERSIONS = ("v1", "v1beta1")
@@ -74,7 +74,7 @@ def crd() -> Tree:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            **{name: _schema(node) for name, node in TREE.items()},
+            **{name: _schema(row) for name, row in TREE.items()},
         },
         **_rules(""),
     }
@@ -125,16 +125,15 @@ def _without_extensions(schema: object) -> object:
     return {k: _without_extensions(part) for k, part in known.items()}
 
 
-def _schema(node: Node) -> Tree:
-    row = node.field
+def _schema(row: Field) -> Tree:
     absent = f" Absent: {row.absent}." if row.absent else ""
     found: Tree = {"description": f"{row.text}{absent}"}
     words: Tree = {"enum": list(row.values)} if row.values and row.only else {}
     match row.type:
         case "object" | "open":
-            found |= _mapping(node)
+            found |= _mapping(row)
         case "objects" | "opens":
-            found |= {"type": "array", **_limits(row, "Items"), "items": _mapping(node)}
+            found |= {"type": "array", **_limits(row, "Items"), "items": _mapping(row)}
             if row.path in KEYED:
                 found["x-kubernetes-list-type"] = "map"
                 found["x-kubernetes-list-map-keys"] = [KEYED[row.path]]
@@ -161,18 +160,17 @@ def _schema(node: Node) -> Tree:
     return found
 
 
-def _mapping(node: Node) -> Tree:
+def _mapping(row: Field) -> Tree:
     """Type and properties of an object, or of the items of a list of objects."""
-    row = node.field
     found: Tree = {"type": "object"}
-    required = [name for name, child in node.children.items() if child.field.required]
+    required = [name for name, child in row.children.items() if child.required]
     if required:
         found["required"] = required
     if row.type in ("open", "opens"):
         found["x-kubernetes-preserve-unknown-fields"] = True
     if row.type == "object":
         found.update(_rules(row.path))
-    if properties := {name: _schema(child) for name, child in node.children.items()}:
+    if properties := {name: _schema(child) for name, child in row.children.items()}:
         found["properties"] = properties
     return found
 
