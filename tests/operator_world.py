@@ -299,7 +299,7 @@ class World:
             for stored in self.server.all(PODS, NAMESPACE)
             if (place := names.replica_of(job, stored.peek["metadata"]["name"])) is not None
         ]
-        return [name for _, name in sorted(found, key=lambda f: (f[0].role, f[0].index))]
+        return [name for _, name in sorted(found)]
 
     def pod(self, name: str) -> Document:
         """A pod as the API server has it, to be looked at only."""

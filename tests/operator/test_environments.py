@@ -21,6 +21,7 @@ from paddock.operator.pods import Builder
 from paddock.operator.read_spec import read_spec
 from paddock.operator.reconcile import reconcile
 from paddock.operator.schema import REPLICAS_MAX
+from paddock.operator.status import ControllerState
 from paddock.ps.roles import read_role
 
 TYPE_CHECKING = False
@@ -224,7 +225,7 @@ def test_the_config_map_gives_each_pod_what_is_its_own(mode: str, place: str) ->
     spec, _ = read_spec(JOB, world.job(JOB).spec)
     assert spec is not None
     port = int(str(world.job(JOB).status.get("hostPort", 0)))  # type: ignore[union-attr]
-    builder = Builder(world.job(JOB), spec, 0, host_port=port)
+    builder = Builder(world.job(JOB), spec, ControllerState(host_port=port))
     given = {pod: world.environment(pod) or {} for pod in world.pods(JOB)}
     env = Environments(builder, {pod: env["POD_IP"] for pod, env in given.items()})
     for slot in builder.slots:
@@ -289,7 +290,7 @@ def test_lists_too_long_for_a_variable_are_left_out_and_it_is_said(place: str) -
     )
     spec, problems = read_spec("a-long-name", job.spec)
     assert spec is not None, problems
-    builder = Builder(job, spec, 0)
+    builder = Builder(job, spec, ControllerState())
     (pod,) = builder.pods(builder.slots[7:8]).values()
     entries = pod["spec"]["containers"][0]["env"]  # type: ignore[index]  # a pod
     refs = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "valueFrom" in e}
@@ -327,7 +328,7 @@ def test_the_largest_job_of_a_long_name_has_a_config_map_that_can_be_stored(plac
     job = PaddleJob(Meta(name=name, namespace=NAMESPACE, uid="u1"))
     spec, _ = read_spec(name, full_spec({"intranet": place, "worker": REPLICAS_MAX}))
     assert spec is not None
-    data = Builder(job, spec, 0).config_map({})["data"]
+    data = Builder(job, spec, ControllerState()).config_map({})["data"]
     assert isinstance(data, dict)
     assert sum(len(k) + len(v) for k, v in data.items()) < 1024 * 1024
 
@@ -358,7 +359,7 @@ def test_a_pod_is_as_large_in_a_large_job_as_in_a_small_one(place: str) -> None:
         given = {"intranet": place.split(" ")[0], "worker": count, "ps": count, "withGloo": 1}
         spec, _ = read_spec(JOB, full_spec(given))
         assert spec is not None
-        builder = Builder(job, spec, 0, host_port=20000)
+        builder = Builder(job, spec, ControllerState(host_port=20000))
         slot = next(s for s in builder.slots if s.name == f"{JOB}-worker-3")
         sizes.append(len(json.dumps(builder.pods((slot,)))))
     assert sizes[1] - sizes[0] < 100, "a few digits"

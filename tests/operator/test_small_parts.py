@@ -51,7 +51,7 @@ counts = st.integers(0, 2**31 - 1)
 def test_a_pods_name_says_which_replica_it_is(job: str, role: RoleName, index: int) -> None:
     """The only thing that is read of a pod's name; a job called a-worker-1 is no exception."""
     name = names.pod_name(job, role, index)
-    assert names.replica_of(job, name) == names.ReplicaId(role, index)
+    assert names.replica_of(job, name) == (role, index)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_init_containers_are_counted_until_the_pod_runs(phase: str, restarts: in
         initContainerStatuses=(ContainerStatus("init", restartCount=3, lastState=ended),),
         containerStatuses=(ContainerStatus("main", restartCount=1),),
     ))  # fmt: skip
-    outcome = outcome_of(pod, names.ReplicaId("worker", 0))
+    outcome = outcome_of(pod, "worker", 0)
     assert outcome.restarts == restarts
     assert ("no data" in with_last_end(outcome, pod).why) == (phase == "Pending")
 
@@ -178,7 +178,7 @@ def test_a_pod_that_was_evicted_before_it_ended_is_no_success(told: str, state: 
             containerStatuses=(ContainerStatus("main", state=ContainerState(terminated=ended)),),
         ),
     )  # fmt: skip
-    assert outcome_of(pod, names.ReplicaId("worker", 0)).state == state
+    assert outcome_of(pod, "worker", 0).state == state
 
 
 def three_roles() -> JobSpec:

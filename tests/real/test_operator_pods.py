@@ -18,6 +18,7 @@ from paddock.kube.objects import Meta, PaddleJob
 from paddock.operator.environment import Environments
 from paddock.operator.pods import Builder
 from paddock.operator.spec import JobSpec, RoleSpec
+from paddock.operator.status import ControllerState
 from real.conftest import ROOT
 from real.hosts import end_all
 
@@ -46,7 +47,7 @@ def environments(hosts: Hosts, replicas: Mapping[str, int], how: str) -> dict[st
     """The variables of each pod. how: "ip", or "name" for <pod>.<job>, as with intranet DNS."""
     roles = tuple(RoleSpec(r, n, n, n, {}) for r, n in replicas.items())
     spec = JobSpec(roles, "PS" if "ps" in replicas else "Collective", with_gloo=1)
-    builder = Builder(PaddleJob(Meta(JOB, "default", "uid")), spec, 0)
+    builder = Builder(PaddleJob(Meta(JOB, "default", "uid")), spec, ControllerState())
     at = {slot.name: hosts[number] for number, slot in enumerate(builder.slots)}
     # In place of the cluster's DNS.
     rows = [f"{host.address} {name}.{JOB} {name}\n" for name, host in at.items()]

@@ -15,8 +15,9 @@ from paddock.watch.meter import ProgressMeter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
+    from paddock.kube.client import KubeClient
     from paddock.operator.manifests.install import Install
 
 TIMEOUT_SECONDS_MAX = 3600
@@ -47,9 +48,17 @@ def _manifests(args: ParsedCommand) -> int:
 
 
 def _check(args: ParsedCommand) -> int:
-    from paddock.operator.verify import verify
+    from paddock.kube import http_client
+    from paddock.operator.names import LEASE
+    from paddock.operator.run import own_namespace
+    from paddock.operator.verify import check_operator
 
-    print(verify({name.replace("_", "-"): text or "" for name, text in vars(args).items()}))
+    namespace, lease = args.namespace or own_namespace(), args.lease or LEASE
+
+    def check(client: KubeClient) -> Awaitable[str]:
+        return check_operator(client, namespace, lease, _names(args.watch_namespaces))
+
+    print(http_client.ask(args.kubeconfig or "", args.context or "", check))
     return 0
 
 
@@ -68,9 +77,13 @@ def _uninstall(args: ParsedCommand) -> int:
 
 
 def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
+    from paddock.kube import http_client
+    from paddock.kube.client import KubeError
     from paddock.operator.manifests.install import checked
-    from paddock.operator.runtime import installer
+    from paddock.operator.runtime.clock import Clock
+    from paddock.operator.runtime.installer import Installer, refused
 
+    install = checked(install)
     if not 1 <= args.timeout <= TIMEOUT_SECONDS_MAX:
         hint = f"seconds, 1 to {TIMEOUT_SECONDS_MAX}"
         raise UsageError(f"--timeout is {args.timeout:g}", hint=hint)
@@ -80,16 +93,19 @@ def _on_cluster(args: ParsedCommand, install: Install, **more: bool) -> int:
         def wait(text: str) -> None:
             meter.text = f"waiting for {text}"
 
-        return installer.run(
-            checked(install),
-            removes=removes,
-            more={"waits": args.wait, **more},
-            kubeconfig=args.kubeconfig or "",
-            context=args.context or "",
-            timeout_seconds=args.timeout,
-            report=meter.aside()(partial(print, flush=True)),
-            wait=wait,
-        )
+        async def work(client: KubeClient) -> None:
+            installer = Installer(
+                client, install, clock=Clock(), timeout_seconds=args.timeout, wait=wait,
+                report=meter.aside()(partial(print, flush=True)),
+            )  # fmt: skip
+            act = installer.uninstall if removes else installer.install
+            await act(waits=args.wait, **more)
+
+        try:
+            http_client.ask(args.kubeconfig or "", args.context or "", work)
+        except KubeError as error:
+            raise refused("the cluster", error) from error
+    return 0
 
 
 def _made(args: ParsedCommand) -> Install:

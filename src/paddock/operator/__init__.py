@@ -4,10 +4,10 @@ Pure, values in and values out:
 
 reconcile      decides what to do about one job now; the table of all rows
 deploy         makes missing pods and objects, opens the start gate
-ending         completes or fails a job, removes its pods, and the job after its ttl
+ending         when a job is complete; ends it, removes its pods, and the job after its ttl
 job_view       one job at one moment: pods of this attempt, leftovers, failures
 outcome        what happened to a pod, and the cause
-policies       restart, finish, gang
+policies       restart, gang
 status         reads and writes the status, and the controller's state in it
 messages       sentences for status.message, conditions and events
 decision       ObservedState, Decision, actions and settings
@@ -21,7 +21,6 @@ environment    the environment variables of a pod
 pods           manifests of pods, Services and the ConfigMap
 quantity       amounts of resources
 names          labels, annotations, objects, ports
-rollout        how far an installation is
 
 Acts, or runs as a command:
 

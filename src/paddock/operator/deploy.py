@@ -58,7 +58,10 @@ def deploy(view: PaddleJobView) -> Decision:
     # Nothing new may be made while an earlier attempt still runs, or it is too early.
     wanted = {slot.name for slot in view.builder.slots}
     is_left = any(o.attempt != view.state.attempt or o.name in wanted for o in stale)
-    if not is_left and not view.old_config_maps and view.next_attempt_time <= view.now:
+    next_attempt_time = view.state.next_attempt_time
+    if next_attempt_time - view.now > view.settings.backoff_max_seconds:
+        next_attempt_time = 0.0  # a clock was set back
+    if not is_left and not view.old_config_maps and next_attempt_time <= view.now:
         actions += _missing_services(view)
         if view.gang.group is not None and view.gang.is_supported:
             actions += _group(view, view.gang.group)
@@ -71,8 +74,8 @@ def deploy(view: PaddleJobView) -> Decision:
         actions += _patch_pods(view)
     wakes = [earliest_force(view, (*stale, *view.outcomes.values()))]
     wakes += [at for pod in view.observed.pods if (at := silent_at(pod)) and at > view.now]
-    if view.next_attempt_time > view.now:
-        wakes.append(view.next_attempt_time)
+    if next_attempt_time > view.now:
+        wakes.append(next_attempt_time)
     if not view.gang.is_supported:
         wakes.append(view.now + GROUP_MISSING_SECONDS)
     return replace(

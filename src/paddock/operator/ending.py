@@ -1,4 +1,24 @@
-"""The end of a job: how it is written down, what is removed, and when the job itself goes. Pure."""
+"""The end of a job: when it is complete, what is written down and removed, and when it goes. Pure.
+
+| successPolicy | done when |
+|---|---|
+| Workers (default) | every worker, and every heter worker, has succeeded; servers may still run |
+| AllRoles | every pod of every role has succeeded |
+| Worker0  | worker 0 has succeeded |
+
+A job without workers is done when every pod has succeeded.
+
+| cleanPodPolicy | Completed | Failed |
+|---|---|---|
+| not given    | all            | those that still run |
+| OnCompletion | all            | those that still run |
+| OnFailure    | those that still run | all |
+| Always       | all            | all |
+| Never        | none           | none |
+
+Pods that still run when a job is over would hold devices for nothing; finished ones keep their
+logs.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +27,29 @@ from typing import TYPE_CHECKING
 from paddock.operator import deploy, messages
 from paddock.operator.decision import Decision, Delete, EventNote
 from paddock.operator.job_view import read_pods
-from paddock.operator.policies.finish import cleaning
 from paddock.operator.read_spec import read_seconds
 from paddock.operator.status import recount_pods
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from paddock.operator.decision import Action, ObservedState
     from paddock.operator.job_view import PaddleJobView
-    from paddock.operator.policies.finish import Cleaning
-    from paddock.operator.spec import JobSpec
+    from paddock.operator.spec import JobSpec, RoleName
     from paddock.operator.status import ParsedStatus
+
+
+def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
+    """True when enough has succeeded. done: (role, index) of each replica that has."""
+    finished = set(done)
+    workers = spec.role("worker")
+    if workers is not None and not workers.replicas:
+        return False  # elastic, and scaled to nothing: it waits
+    if spec.success == "Worker0" and workers is not None:
+        return ("worker", 0) in finished
+    has_servers = spec.success == "Workers" and workers is not None  # which may still run
+    needed = [role for role in spec.roles if role.name != "ps" or not has_servers]
+    return all((role.name, i) in finished for role in needed for i in range(role.replicas))
 
 
 def complete(view: PaddleJobView) -> Decision:
@@ -45,18 +78,19 @@ def after(
     observed: ObservedState, spec: JobSpec | None, previous: ParsedStatus, now: float
 ) -> Decision:
     """A job that is over: clean up, count what is left, and remove the job after its ttl."""
-    what: Cleaning = "running"  # a spec that was made unreadable afterwards does not say what
-    if spec is not None:
-        what = cleaning(spec.clean_pod_policy, has_failed=previous.phase == "Failed")
+    # A spec that was made unreadable afterwards does not say: those that still run are removed.
+    policy = spec.clean_pod_policy if spec is not None else None
+    is_all = policy == "Always" or (policy == "OnFailure") == (previous.phase == "Failed")
+    is_all &= policy not in (None, "Never")
     actions: list[Action] = []
     left = read_pods(observed, now)
     for outcome in left:
-        if outcome.is_terminating or what == "none":
+        if outcome.is_terminating or policy == "Never":
             continue
-        if what == "all" or not outcome.is_over:
+        if is_all or not outcome.is_over:
             why = f"the job has {previous.phase.lower()}"
             actions.append(Delete("Pod", outcome.name, outcome.uid, why=why))
-    if what == "all" or (what == "running" and not observed.pods):
+    if is_all or (policy != "Never" and not observed.pods):
         actions += deploy.delete_objects("Service", observed.services)
     actions += deploy.delete_groups(observed)
     gone, wake_at = expired(observed, previous.state.completion_time, now)

@@ -87,7 +87,7 @@ class Environments:
 
     def __init__(self, builder: Builder, addresses: Mapping[str, str]) -> None:
         self.job, self.spec, self.slots = builder.job.metadata, builder.spec, builder.slots
-        self.attempt = builder.attempt
+        self.attempt = builder.state.attempt
         self.firsts = tuple({slot.role: slot for slot in reversed(self.slots)}.values())
         self.gate = f"gate.{self.job.uid[:8]}.{self.attempt}"
         self._addresses, self._ports = addresses, builder.ports

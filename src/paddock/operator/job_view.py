@@ -54,15 +54,7 @@ class PaddleJobView:
     @cached_property
     def builder(self) -> Builder:
         """Makes this attempt's manifests."""
-        return Builder(
-            self.observed.job,
-            self.spec,
-            self.state.attempt,
-            host_port=self.state.host_port,
-            init_image=self.settings.init_image,
-            rendezvous=self.state.rendezvous,
-            is_again=self.state.attempt_start_time > 0,
-        )
+        return Builder(self.observed.job, self.spec, self.state, self.settings.init_image)
 
     @cached_property
     def gang(self) -> Gang:
@@ -267,12 +259,6 @@ class PaddleJobView:
             return known.reason, known.message
         return None
 
-    @property
-    def next_attempt_time(self) -> float:
-        """When the next attempt may begin; 0.0 for a time that only a clock set back explains."""
-        at = self.state.next_attempt_time
-        return at if at - self.now <= self.settings.backoff_max_seconds else 0.0
-
     @cached_property
     def failed_creates(self) -> tuple[FailedCall, ...]:
         """Refused creates, pods first; those that wait for a deleted job's objects, last."""
@@ -344,9 +330,9 @@ def read_pods(observed: ObservedState, now: float) -> tuple[Outcome, ...]:
     """The outcome of each pod."""
     found: list[Outcome] = []
     for pod in observed.pods:
-        place = names.replica_of(observed.job.metadata.name, pod.metadata.name)
-        # It is ours by uid, but of no name we give: nobody wants it.
-        outcome = outcome_of(pod, place or names.ReplicaId("worker", -1))
+        replica = names.replica_of(observed.job.metadata.name, pod.metadata.name)
+        # One that is ours by uid, but of no name we give, nobody wants.
+        outcome = outcome_of(pod, *(replica or ("worker", -1)))
         at = silent_at(pod)
         if at is not None and now >= at and outcome.state == "pending":
             hint = f"is there such a node? (kubectl get node {outcome.node})"

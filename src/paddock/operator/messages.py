@@ -77,15 +77,12 @@ def culprit_text(outcome: Outcome) -> str:
 
 def restart_text(verdict: RestartJob, view: PaddleJobView) -> str:
     """The sentence of a restart: the culprit and the action."""
-    from paddock.operator.policies.restart import limit_of
-
     pods = view.spec.replicas
     text = f"{culprit_text(verdict.culprit)}; restarting " + (
         f"all {pods} pods" if pods > 1 else "it"
     )
-    if verdict.is_counted:
-        limit = limit_of(view.spec, verdict.culprit.cause)
-        text += f", restart {view.state.counted_failures + 1} of {limit}"
+    if verdict.limit is not None:
+        text += f", restart {view.state.counted_failures + 1} of {verdict.limit}"
     if verdict.delay_seconds >= 1:
         text += f" in {verdict.delay_seconds:g} s"
     return text
@@ -214,9 +211,9 @@ def unknown_fields(job: str, pod: str, warnings: Iterable[str]) -> frozenset[str
     >>> unknown_fields("a", "a-ps-0", ['unknown field "spec.nodeNam"', "PodSecurity: no"])
     frozenset({'spec.ps.template.spec.nodeNam'})
     """
-    place = replica_of(job, pod)
+    replica = replica_of(job, pod)
     found = (UNKNOWN_FIELD.fullmatch(text) for text in warnings)
-    where = f"spec.{place.role}.template" if place is not None else pod
+    where = f"spec.{replica[0]}.template" if replica is not None else pod
     return frozenset(f"{where}.{match[1]}" for match in found if match)
 
 

@@ -5,7 +5,6 @@ Source: paddle-operator v0.3.5 for the paddle-* names, pod names and ports.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paddock.operator.spec import ROLES
@@ -53,14 +52,6 @@ ELASTIC_ETCD = "paddle-elastic-etcd"
 ELASTIC_ETCD_PORT = 2379
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaId:
-    """Which replica a pod is."""
-
-    role: RoleName
-    index: int
-
-
 def pod_name(job: str, role: RoleName, index: int) -> str:
     """The name of a replica's pod.
 
@@ -70,18 +61,18 @@ def pod_name(job: str, role: RoleName, index: int) -> str:
     return f"{job}-{role}-{index}"
 
 
-def replica_of(job: str, name: str) -> ReplicaId | None:
-    """Which replica a pod of that name is; None when the name is not one of the job's.
+def replica_of(job: str, name: str) -> tuple[RoleName, int] | None:
+    """The role and index of a pod of that name; None when the name is not one of the job's.
 
     >>> replica_of("a-worker-1", "a-worker-1-ps-12")
-    ReplicaId(role='ps', index=12)
+    ('ps', 12)
     >>> replica_of("a", "a-worker-01"), replica_of("a", "b-worker-1")
     (None, None)
     """
     head, _, number = name.rpartition("-")
     for role in ROLES:
         if head == f"{job}-{role}" and number.isascii() and number.isdigit():
-            return ReplicaId(role, int(number)) if number == str(int(number)) else None
+            return (role, int(number)) if number == str(int(number)) else None
     return None
 
 

@@ -107,7 +107,7 @@ class Outcome:
         return self.state in ("running", "starting")
 
 
-def outcome_of(pod: Pod, place: names.ReplicaId) -> Outcome:
+def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
     """Read one pod."""
     status, meta = pod.status, pod.metadata
     containers = status.containerStatuses or ()
@@ -118,8 +118,8 @@ def outcome_of(pod: Pod, place: names.ReplicaId) -> Outcome:
     return Outcome(
         name=meta.name,
         uid=meta.uid,
-        role=place.role,
-        index=place.index,
+        role=role,
+        index=index,
         attempt=names.attempt_of(pod),
         state=state,
         cause=cause,

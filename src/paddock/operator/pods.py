@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from paddock.operator import names
 from paddock.operator.environment import (
@@ -23,7 +23,7 @@ from paddock.operator.environment import (
     elastic_variables,
     key_of,
 )
-from paddock.operator.spec import ROLES, RoleSpec, as_list, as_mapping
+from paddock.operator.spec import ROLES, RoleSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from paddock.kube.client import Manifest
     from paddock.kube.objects import PaddleJob, Pod
     from paddock.operator.spec import JobSpec, RoleName
+    from paddock.operator.status import ControllerState
 
 # Resources of accelerators: a name with one of these words in it, as nvidia.com/gpu,
 # kunlunxin.com/xpu, hygon.com/dcu, huawei.com/Ascend910.
@@ -47,27 +48,21 @@ done"""
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes the manifests of one attempt. host_port: first port of the job with intranet Host.
-
-    is_again: all pods of the attempt have had addresses before.
-    """
+    """Makes the manifests of one attempt."""
 
     job: PaddleJob
     spec: JobSpec
-    attempt: int
-    host_port: int = 0
+    state: ControllerState
     init_image: str = ""
-    rendezvous: str = ""
-    is_again: bool = False
 
     @cached_property
     def slots(self) -> tuple[PodSlot, ...]:
         """Every pod wanted, in the order ps, worker, heter."""
         job, found = self.job.metadata.name, []
         for role in self.spec.roles:
-            resources = (as_mapping(c.get("resources")) for c in role.containers()[:1])
-            parts = [as_mapping(part) for both in resources for part in both.values()]
-            asked = [str(name).lower() for part in parts for name in part]
+            resources = [c.get("resources", {}) for c in role.containers()[:1]]
+            parts = [both.get(part, {}) for both in resources for part in ("limits", "requests")]
+            asked = [name.lower() for part in parts for name in part]
             has_one = any("/" in name and word in name for name in asked for word in ACCELERATORS)
             found += [
                 PodSlot(role.name, index, names.pod_name(job, role.name, index), has_one)
@@ -80,7 +75,7 @@ class Builder:
         """The first port of each pod's block, by its name."""
         if self.spec.intranet != "Host":
             return {slot.name: names.PORT for slot in self.slots}
-        first, step = self.host_port, names.PORTS_NUM
+        first, step = self.state.host_port, names.PORTS_NUM
         return {s.name: first + step * (at % HOST_BLOCKS) for at, s in enumerate(self.slots)}
 
     def world(self) -> str:
@@ -93,7 +88,7 @@ class Builder:
     def pods(self, wanted: tuple[PodSlot, ...]) -> dict[str, Manifest]:
         """These pods, by name."""
         if self.spec.is_elastic:
-            found = elastic_variables(self.job.metadata, self.spec, self.rendezvous)
+            found = elastic_variables(self.job.metadata, self.spec, self.state.rendezvous)
             address = {"fieldRef": {"fieldPath": "status.podIP"}}
             own: Manifest = {"name": "POD_IP", "valueFrom": address}
             entries = [own, *self._entries(found, {})]
@@ -148,7 +143,7 @@ class Builder:
     def config_map(self, pods: Mapping[str, Pod]) -> Manifest:
         """The addresses of the gang; pods: as for environments."""
         name = self.job.metadata.name
-        labels = {names.LABEL_POD: name, names.LABEL_ATTEMPT: str(self.attempt)}
+        labels = {names.LABEL_POD: name, names.LABEL_ATTEMPT: str(self.state.attempt)}
         return {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -193,20 +188,15 @@ class Builder:
     def _pod(self, slot: PodSlot, entries: list[Manifest]) -> Manifest:
         role = self.spec.role(slot.role)
         assert role is not None
-        template = copy.deepcopy(dict(role.template))
-        spec = cast("Manifest", template["spec"])  # the reader has seen that it is a mapping
-        metadata = as_mapping(template.get("metadata"))
-        labels, annotations = (
-            {key: str(text) for key, text in as_mapping(metadata.get(part)).items()}
-            for part in ("labels", "annotations")
-        )
+        spec, metadata = copy.deepcopy(role.template["spec"]), role.template["metadata"]
+        labels, annotations = (dict(metadata.get(part, {})) for part in ("labels", "annotations"))
         name = self.job.metadata.name
         labels |= {
             names.LABEL_POD: slot.name,
             names.LABEL_ROLE: slot.role,
             names.LABEL_JOB: name,
             names.LABEL_UID: self.job.metadata.uid,
-            names.LABEL_ATTEMPT: str(self.attempt),
+            names.LABEL_ATTEMPT: str(self.state.attempt),
             names.LABEL_INDEX: str(slot.index),
         }
         annotations |= {
@@ -214,8 +204,9 @@ class Builder:
             names.ANNOTATION_WORLD: self.world(),
             names.ANNOTATION_INTRANET: self.spec.intranet,
             names.ANNOTATION_TEMPLATE: self.template_hash(slot.role),
-            **({names.ANNOTATION_AGAIN: "true"} if self.is_again else {}),
         }
+        if self.state.attempt_start_time > 0:  # all have had addresses before
+            annotations[names.ANNOTATION_AGAIN] = "true"
         if self.spec.intranet == "Host":
             spec["hostNetwork"] = True
             # ClusterFirst would mean the node's own DNS there, which knows no pods.
@@ -231,7 +222,7 @@ class Builder:
         if self.spec.sample_set is not None:
             claim = {"claimName": self.spec.sample_set.name}
             volume = {"name": "sample-set", "persistentVolumeClaim": claim}
-            spec["volumes"] = [*as_list(spec.get("volumes")), volume]
+            spec["volumes"] = [*spec.get("volumes", ()), volume]
         self._fill(slot, spec, entries)
         return {
             "apiVersion": "v1",
@@ -240,29 +231,26 @@ class Builder:
             "spec": spec,
         }
 
-    def _fill(self, slot: PodSlot, spec: Manifest, entries: list[Manifest]) -> None:
+    def _fill(self, slot: PodSlot, spec: dict[str, Any], entries: list[Manifest]) -> None:
         """The first container: environment, ports, and where its last words go."""
-        containers = cast("list[Manifest]", spec["containers"])
-        first = containers[0]
+        first = spec["containers"][0]
         ours = {str(entry["name"]) for entry in entries}
         # A template may set anything but who the pod is; its own values come last and may use ours.
-        theirs = [e for e in as_list(first.get("env")) if isinstance(e, dict)]
-        kept = [e for e in theirs if e.get("name") not in IDENTITY | {GATE}]
+        kept = [e for e in first.get("env", ()) if e.get("name") not in IDENTITY | {GATE}]
         set_there = {str(e.get("name")) for e in kept} & ours
         first["env"] = [e for e in entries if e["name"] not in set_there] + kept
         # The last lines of a failed container's log come with its status: no right to read logs.
         first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
         if self.spec.intranet in ("Service", "Host"):
             port = self.ports[slot.name]
-            ports = [*as_list(first.get("ports"))]
-            taken = {p.get("containerPort") for p in ports if isinstance(p, dict)}
-            if port not in taken:
+            ports = [*first.get("ports", ())]
+            if all(p.get("containerPort") != port for p in ports):
                 # With hostNetwork the scheduler keeps pods apart that declare the same port.
                 ports.append({"name": "paddle", "containerPort": port, "protocol": "TCP"})
             first["ports"] = ports
         if self.spec.sample_set is not None:
             mount = {"name": "sample-set", "mountPath": self.spec.sample_set.mount_path}
-            first["volumeMounts"] = [*as_list(first.get("volumeMounts")), mount]
+            first["volumeMounts"] = [*first.get("volumeMounts", ()), mount]
         if self.init_image:  # it waits for the names of the pod's own role, as the old one did
             peers = [self.known_address(s.name) for s in self.slots if s.role == slot.role]
             resources = {"cpu": "10m", "memory": "10Mi"}
@@ -274,7 +262,7 @@ class Builder:
                 "env": [{"name": "PADDOCK_PEERS", "value": " ".join(peers)}],
                 "resources": {"requests": resources, "limits": resources},
             }
-            spec["initContainers"] = [waiter, *as_list(spec.get("initContainers"))]
+            spec["initContainers"] = [waiter, *spec.get("initContainers", ())]
 
     def _entries(self, literal: Mapping[str, str], from_map: Mapping[str, str]) -> list[Manifest]:
         """The variables of a container; from_map: those at a key of the ConfigMap.

@@ -190,7 +190,7 @@ def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -
             there = f"{at}.spec.containers[{number}].name"
             found.problem(there, f"{printable(called)} is the name of two containers", "rename one")
         names.add(called)
-    metadata = as_mapping(template.get("metadata"))
+    metadata = template.get("metadata", {})
     known = {at: (template, ("metadata", "spec"))}
     known[f"{at}.metadata"] = metadata, ("labels", "annotations")
     for where, (given, words) in known.items():

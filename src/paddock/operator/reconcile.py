@@ -6,7 +6,7 @@
 | 2 | it is over                        | clean as cleanPodPolicy says; its ttl (ending.py) |
 | 3 | its spec has mistakes             | a message; pods at work go on; without any it is Failed |
 | 4 | suspend                           | no pods; Pending, with the condition Suspended |
-| 5 | enough replicas have succeeded    | Completed (policies/finish.py) |
+| 5 | enough replicas have succeeded    | Completed (ending.py) |
 | 6 | its pods are refused for good     | as row 3, but the rows below go on for pods at work |
 | 7 | its deadline has passed           | Failed; what runs is stopped |
 | 8 | replicas have failed or are gone  | next attempt, the replica again, or Failed |
@@ -48,7 +48,7 @@ from paddock.operator import deploy, ending, messages, names
 from paddock.operator.decision import Decision, Delete, EventNote, Patch
 from paddock.operator.job_view import make_view, read_pods
 from paddock.operator.outcome import with_last_end
-from paddock.operator.policies import finish, restart
+from paddock.operator.policies import restart
 from paddock.operator.read_spec import INTRANET, is_suspended, read_seconds, read_spec
 from paddock.operator.spec import DISRUPTIONS
 from paddock.operator.status import (
@@ -125,7 +125,7 @@ def _decide(observed: ObservedState, now: float, settings: OperatorSettings) -> 
     if spec.suspend:
         return _suspended(view)
     made = view.as_made
-    if finish.is_done(made.spec, view.state.done):
+    if ending.is_done(made.spec, view.state.done):
         return ending.complete(made)
     if view.mistake is not None and not view.at_work:
         return _fail_until_edited(observed, previous, *view.mistake, now)
@@ -258,7 +258,7 @@ def _suspended(view: PaddleJobView) -> Decision:
 def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     """Row 8."""
     # A container that the kubelet has started too often (restartPolicy OnFailure, Always).
-    limit = restart.limit_in_place(view.spec)
+    limit = restart.limit_of(view.spec, restart.WORN_MAX)
     for outcome in view.outcomes.values():
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, view.pods_by_name[outcome.name])
@@ -296,7 +296,7 @@ def _ignore(view: PaddleJobView, failures: tuple[Outcome, ...]) -> Decision:
         EventNote("Warning", "FailureIgnored", f"{o.label}: {o.why}; failurePolicy ignores it")
         for o in failures
     )
-    is_done = finish.is_done(view.spec, done)
+    is_done = ending.is_done(view.spec, done)
     decision = ending.complete(view) if is_done else deploy.deploy(view)
     return replace(decision, notes=(*notes, *decision.notes))
 
@@ -333,7 +333,7 @@ def _restart_job(view: PaddleJobView, verdict: restart.RestartJob) -> Decision:
     text = messages.restart_text(verdict, view)
     state = view.state
     failed = view.with_state(
-        counted_failures=state.counted_failures + verdict.is_counted,
+        counted_failures=state.counted_failures + (verdict.limit is not None),
         restarts=state.restarts + 1,
         disruptions=state.disruptions + (verdict.culprit.cause in DISRUPTIONS),
         next_attempt_time=view.now + verdict.delay_seconds if verdict.delay_seconds else 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -36,13 +36,13 @@ class RoleSpec:
     replicas: int
     minimum: int
     maximum: int
-    template: Mapping[str, object]
+    template: Mapping[str, Any]
     restart_scope: RestartScope = "Job"
 
-    def containers(self, which: str = "containers") -> list[Mapping[str, object]]:
+    def containers(self, which: str = "containers") -> list[Mapping[str, Any]]:
         """The containers of its pods, or which="initContainers"."""
-        pod = as_mapping(self.template.get("spec"))
-        return [as_mapping(container) for container in as_list(pod.get(which))]
+        found: list[Mapping[str, Any]] = self.template.get("spec", {}).get(which, [])
+        return found
 
 
 def as_mapping(value: object) -> Mapping[str, object]:
@@ -110,7 +110,7 @@ class RawRole(msgspec.Struct, frozen=True, rename="camel"):
     requests: int | None = None
     limits: int | None = None
     restart_scope: RestartScope = "Job"
-    template: dict[str, object] = {}
+    template: dict[str, Any] = {}
 
 
 class RawSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -192,11 +192,6 @@ class StatusInput:
     gang: ConditionValue | None = None
     elastic: str = ""
 
-    @property
-    def is_at_rest(self) -> bool:
-        """True when nothing of the job is there, or is to be."""
-        return self.reason in ("Suspended", *REOPENED) and self.phase in ("Pending", "Failed")
-
 
 def write_status(
     given: StatusInput, observed: ObservedState, previous: ParsedStatus, now: float
@@ -218,11 +213,13 @@ def write_status(
             value = rfc3339(value) if isinstance(value, float) else value
             found[key] = sorted(value) if isinstance(value, frozenset) else value
     conditions: list[dict[str, object]] = []
+    # Nothing of the job is there, or is to be.
+    is_at_rest = given.reason in ("Suspended", *REOPENED) and given.phase in ("Pending", "Failed")
     # Sorted by type; one that says the same keeps its time, an unknown one stays.
     for type_ in sorted({*CONDITIONS, *previous.conditions}):
         old = previous.conditions.get(type_)
         before = (old.status, old.reason, old.message) if old is not None else None
-        if (entry := _condition(type_, given, before)) is None:
+        if (entry := _condition(type_, given, before, is_at_rest)) is None:
             continue
         status, reason, message = entry
         since = old.since if old is not None and old.status == status else ""
@@ -245,7 +242,7 @@ def write_status(
         ours = tuple(o for o in pods if o.role == role)
         if ours or (spec is not None and spec.role(role) is not None):
             found[role] = _role_status(role, ours, state, job.namespace)
-    if given.elastic and given.phase not in TERMINAL and not given.is_at_rest:
+    if given.elastic and given.phase not in TERMINAL and not is_at_rest:
         found["elastic"] = given.elastic
     return {name: value for name, value in found.items() if value is not None}
 
@@ -306,11 +303,11 @@ def _role_status(
 
 
 def _condition(
-    type_: str, given: StatusInput, before: ConditionValue | None
+    type_: str, given: StatusInput, before: ConditionValue | None, is_at_rest: bool
 ) -> ConditionValue | None:
     """A row of the table above: the condition's new value, None where it is not there."""
     phase, reason, message = given.phase, given.reason, given.message
-    if given.is_at_rest and type_ in ("PodsCreated", "GangScheduled", "Restarting"):
+    if is_at_rest and type_ in ("PodsCreated", "GangScheduled", "Restarting"):
         return before and (False, reason, "")
     match type_:
         case "Valid" if given.mistake is not None:
@@ -328,7 +325,7 @@ def _condition(
         case "GangScheduled":
             return given.gang or before
         case "Running":
-            is_shown_elsewhere = given.is_at_rest or phase in TERMINAL
+            is_shown_elsewhere = is_at_rest or phase in TERMINAL
             return phase == "Running", reason or phase, "" if is_shown_elsewhere else message
         case "Restarting" if phase == "Restarting":  # why it does; not what it waits for meanwhile
             was = before[-1] if before else ""

@@ -121,8 +121,7 @@ def _mapping(value: object, row: Field, path: str, found: ProblemList) -> dict[s
 def _is_quantity(value: object) -> bool:
     if isinstance(value, str):
         return len(value) <= QUANTITY_MAX and re.fullmatch(QUANTITY, value) is not None
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return is_number and abs(value) < INTEGER_MAX  # type: ignore[operator]  # it is an int
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < INTEGER_MAX
 
 
 def unknown(path: str, key: str, known: tuple[str, ...]) -> tuple[str, str]:

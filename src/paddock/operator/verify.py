@@ -9,16 +9,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from paddock.errors import PaddockError
-from paddock.kube import http_client
 from paddock.kube.client import LEASES, PADDLE_JOBS, KubeError, Query
-from paddock.operator.names import LEASE
-from paddock.operator.rollout import HINTS
-from paddock.operator.run import own_namespace
 from paddock.operator.runtime.clock import TimeLimit
+from paddock.operator.runtime.installer import HINTS
 from paddock.operator.runtime.lease import LABELS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from paddock.kube.client import KubeClient
 
@@ -26,20 +23,6 @@ if TYPE_CHECKING:
 LEADER_SECONDS_MAX = 30.0
 OURS = ",".join(f"{name}={value}" for name, value in LABELS.items())
 MISSING = "the operator is not installed: paddock operator install"
-
-
-def verify(given: dict[str, str]) -> str:
-    """A line about what works. given: the flags of `paddock operator check`.
-
-    Raises PaddockError with everything that does not.
-    """
-    served = [name for name in given.get("watch-namespaces", "").split(",") if name]
-    namespace = given.get("namespace") or own_namespace()
-
-    def work(client: KubeClient) -> Awaitable[str]:
-        return check_operator(client, namespace, given.get("lease") or LEASE, served)
-
-    return http_client.ask(given.get("kubeconfig", ""), given.get("context", ""), work)
 
 
 async def check_operator(

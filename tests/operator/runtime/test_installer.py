@@ -15,15 +15,24 @@ from paddock.cli.operator import COMMANDS
 from paddock.errors import PaddockError, UsageError
 from paddock.kube.client import (
     COSCHEDULING_GROUPS,
+    CRDS,
     LEASES,
     PADDLE_JOBS,
     PODS,
     VOLCANO_GROUPS,
     KubeError,
 )
-from paddock.operator.manifests.install import DEPLOYMENT, IMAGE, LABELS, NAMESPACE, Install
+from paddock.operator.manifests.install import (
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    IMAGE,
+    KINDS,
+    LABELS,
+    NAMESPACE,
+    POLICIES,
+    Install,
+)
 from paddock.operator.names import LEASE
-from paddock.operator.rollout import DEFINITIONS, DEPLOYMENTS, KINDS, POLICIES
 from paddock.operator.runtime.installer import Installer, InstallError
 
 if TYPE_CHECKING:
@@ -75,7 +84,7 @@ class Cluster:
     def step(self) -> None:
         """One thing that each controller does."""
         self.server.tick()
-        if self.document(DEFINITIONS, "", CRD) is not None:
+        if self.document(CRDS, "", CRD) is not None:
             self._establish()
         made = self.document(DEPLOYMENTS, NAMESPACE, DEPLOYMENT)
         if made is None:
@@ -102,11 +111,11 @@ class Cluster:
         kind, value, message = self.condition
         said = {"type": kind, "status": value, "reason": "Because", "message": message}
         # The real server answers with null first.
-        is_new = "status" not in self.document(DEFINITIONS, "", CRD)
+        is_new = "status" not in self.document(CRDS, "", CRD)
         steps: list[object] = [
             {"op": "add", "path": "/status", "value": {"conditions": None if is_new else [said]}}
         ]
-        self.server.patch(DEFINITIONS, "", CRD, steps, kind="json", subresource="status")
+        self.server.patch(CRDS, "", CRD, steps, kind="json", subresource="status")
         self.server.serve(PADDLE_JOBS, not is_new)
 
     def _make_pod(self, made: Any) -> None:
@@ -452,7 +461,7 @@ def test_uninstall_leaves_the_definition_and_the_jobs() -> None:
     cluster.install()
     cluster.server.create(PADDLE_JOBS, "team", JOB)
     assert cluster.uninstall() == ["operator: 11 objects removed", "namespace: removed"]
-    assert cluster.document(DEFINITIONS, "", CRD) is not None
+    assert cluster.document(CRDS, "", CRD) is not None
     assert cluster.document(PADDLE_JOBS, "team", "mnist") is not None
     cluster.install()
     cluster.server.create(PADDLE_JOBS, NAMESPACE, JOB)
@@ -479,7 +488,7 @@ def test_uninstall_with_the_definition_removes_everything_and_may_be_repeated() 
     cluster.install()
     said = cluster.uninstall(has_definition=True)
     assert f"definition {CRD}: removed, and all jobs with it" in said
-    assert cluster.document(DEFINITIONS, "", CRD) is None
+    assert cluster.document(CRDS, "", CRD) is None
     assert cluster.uninstall(has_definition=True) == ["operator: not there"]
 
 

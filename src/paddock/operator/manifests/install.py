@@ -14,6 +14,8 @@ from typing import Any
 
 from paddock import __version__
 from paddock.errors import Problem, UsageError
+from paddock.kube.client import CRDS, SERVICES, Manifest, Resource
+from paddock.kube.objects import Object
 from paddock.operator.decision import SCHEDULERS
 from paddock.operator.manifests.crd import HEAD, Tree, crd_text, template, to_yaml
 from paddock.operator.names import NAMESPACE
@@ -39,6 +41,32 @@ V1_NOTE = """\
 # kubectl apply -f crd.yaml -f operator.yaml; remove them in any order. Removing crd.yaml removes
 # all jobs, and removing this file removes the namespace paddle-system with what is in it.
 """
+
+RBAC = "rbac.authorization.k8s.io"
+ADMISSION = "admissionregistration.k8s.io"
+DEPLOYMENTS: Resource[Any] = Resource("apps", "v1", "deployments", "Deployment", Object)
+POLICIES = Resource(
+    ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", Object,
+    namespaced=False,
+)  # fmt: skip
+_OTHERS = (  # group, plural, kind, namespaced
+    ("", "namespaces", "Namespace", False),
+    ("", "serviceaccounts", "ServiceAccount", True),
+    (RBAC, "clusterroles", "ClusterRole", False),
+    (RBAC, "clusterrolebindings", "ClusterRoleBinding", False),
+    (RBAC, "roles", "Role", True),
+    (RBAC, "rolebindings", "RoleBinding", True),
+    (ADMISSION, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
+    ("networking.k8s.io", "networkpolicies", "NetworkPolicy", True),
+    ("monitoring.coreos.com", "servicemonitors", "ServiceMonitor", True),
+)
+KINDS: dict[str, Resource[Any]] = {
+    **{found.kind: found for found in (CRDS, DEPLOYMENTS, SERVICES, POLICIES)},
+    **{
+        kind: Resource(group, "v1", plural, kind, Object, namespaced)
+        for group, plural, kind, namespaced in _OTHERS
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +181,10 @@ def _filled_in(one: Tree, install: Install) -> list[Tree]:
         }
         container["args"] += [f"--{name}={text}" for name, text in given.items() if text]
     return [made]
+
+
+def place_of(manifest: Manifest) -> tuple[Resource[Any], str, str]:
+    """The kind, namespace and name of a manifest's object."""
+    metadata: Any = manifest["metadata"]
+    namespace, name = str(metadata.get("namespace", "")), str(metadata["name"])
+    return KINDS[str(manifest["kind"])], namespace, name

@@ -1,6 +1,5 @@
 """The policies of a job, pure: values in, an answer out. reconcile.py asks them in its order.
 
 restart     decides whether the job restarts after a failure, and names the culprit
-finish      when a job is complete, and which pods of a finished one are removed
 gang        PodGroups of Volcano and scheduler-plugins; Kueue
 """

@@ -21,7 +21,7 @@ https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/. docs/decisions/0016-*.md.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from paddock.kube.client import VOLCANO_GROUPS
 from paddock.operator import names
@@ -32,7 +32,6 @@ from paddock.operator.quantity import (
     is_same_amounts,
     max_quantities,
 )
-from paddock.operator.spec import as_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,9 +88,7 @@ def gang_of(
         notes = {names.KUEUE_COUNT: str(spec.replicas), names.KUEUE_RETRIABLE: "false"}
         return Gang(labels=labels, annotations=notes)
     # The job's own word, its pods' schedulerName, or the operator's flag.
-    named = {
-        as_mapping(role.template.get("spec")).get("schedulerName") or "" for role in spec.roles
-    }
+    named = {role.template.get("spec", {}).get("schedulerName", "") for role in spec.roles}
     scheduler = cast("Scheduler", settings.scheduling)  # options.py knows the words
     if spec.gang.scheduler:
         scheduler = "" if spec.gang.scheduler == "none" else spec.gang.scheduler
@@ -182,12 +179,7 @@ def _group(spec: JobSpec, **own: object) -> Manifest:
     return {**found, "minResources": resources} if resources else found
 
 
-def _resources(container: Mapping[str, object]) -> dict[str, object]:
+def _resources(container: Mapping[str, Any]) -> dict[str, object]:
     """A request, where there is one, is what is reserved."""
-    both = as_mapping(container.get("resources"))
-    return {
-        name: amount
-        for part in ("limits", "requests")
-        for name, amount in as_mapping(both.get(part)).items()
-        if amount is not None
-    }
+    both = container.get("resources", {})
+    return {**both.get("limits", {}), **both.get("requests", {})}

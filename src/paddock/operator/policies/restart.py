@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
     from paddock.operator.decision import OperatorSettings
     from paddock.operator.outcome import Outcome
-    from paddock.operator.spec import Cause, JobSpec, RuleAction
+    from paddock.operator.spec import JobSpec, RuleAction
 
 DISRUPTIONS_MAX = 3  # restarts after disruptions when backoffLimit is not given
-WORN_MAX = 10  # restarts of a container in place without a backoffLimit
+WORN_MAX = 10  # of a container in place, and of an elastic job's pods, without a backoffLimit
 REPLICAS_MAX = 200  # made again alone in one pass: the status names them until they are gone
 
 
 @dataclass(frozen=True, slots=True)
 class RestartJob:
-    """The whole gang again. is_counted: against the limit. delay_seconds: before."""
+    """The whole gang again. limit: of such restarts, None for one that is not counted."""
 
     culprit: Outcome
-    is_counted: bool
+    limit: int | None
     delay_seconds: float
 
 
@@ -82,24 +82,23 @@ def decide_restart(
         if action == "Fail":
             return FailJob(outcome, "FailurePolicy")
     if spec.is_elastic:  # a failed pod is made again; those that are left go on meanwhile
-        return _replace_alone(decided, counted, limit_in_place(spec))
+        return _replace_alone(decided, counted, limit_of(spec, WORN_MAX))
     alone = [o for o, _ in decided if is_alone(o, spec)]
     together = [(o, action) for o, action in decided if o not in alone]
     if not together:
-        limit = limit_of(spec, alone[0].cause, is_alone=True)
-        return _replace_alone(decided, counted, limit)
+        return _replace_alone(decided, counted, limit_of(spec, DISRUPTIONS_MAX))
     culprit = find_culprit(tuple(o for o, _ in together))
     is_disruption = culprit.cause in DISRUPTIONS
     if is_queued and is_disruption and not culprit.is_closed_out:
-        return RestartJob(culprit, False, 0.0)
+        return RestartJob(culprit, None, 0.0)
     if (culprit, "RestartUncounted") in together:
         # Nothing else slows a program down that fails as it starts.
         wait = 0.0 if is_disruption else settings.backoff_initial_seconds
-        return RestartJob(culprit, False, wait)
-    limit = limit_of(spec, culprit.cause)
+        return RestartJob(culprit, None, wait)
+    limit = limit_of(spec, DISRUPTIONS_MAX if is_disruption else 0)
     if counted >= limit:
         return FailJob(culprit, "BackoffLimitExceeded" if limit else "PodFailed", limit)
-    return RestartJob(culprit, True, delay(counted, settings))
+    return RestartJob(culprit, limit, delay(counted, settings))
 
 
 def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
@@ -127,16 +126,9 @@ def _replace_alone(
     return RestartReplicas(replicas, more)
 
 
-def limit_in_place(spec: JobSpec) -> int:
-    """How many restarts in place a container has, and how many an elastic job."""
-    return WORN_MAX if spec.backoff_limit is None else spec.backoff_limit
-
-
-def limit_of(spec: JobSpec, cause: Cause | None, *, is_alone: bool = False) -> int:
-    """How many restarts a job has for that cause."""
-    if spec.backoff_limit is not None:
-        return spec.backoff_limit
-    return DISRUPTIONS_MAX if is_alone or cause in DISRUPTIONS else 0
+def limit_of(spec: JobSpec, otherwise: int) -> int:
+    """How many restarts a job has; otherwise: where no backoffLimit is given."""
+    return otherwise if spec.backoff_limit is None else spec.backoff_limit
 
 
 def is_alone(outcome: Outcome, spec: JobSpec) -> bool:

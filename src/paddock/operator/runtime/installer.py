@@ -19,9 +19,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paddock.errors import PaddockError
-from paddock.kube import http_client
 from paddock.kube.client import (
     COSCHEDULING_GROUPS,
+    CRDS,
     LEASES,
     PADDLE_JOBS,
     PODS,
@@ -33,35 +33,45 @@ from paddock.kube.objects import Object
 from paddock.operator.manifests.crd import crd
 from paddock.operator.manifests.install import (
     DEPLOYMENT,
+    DEPLOYMENTS,
     GANGS,
+    KINDS,
     LABELS,
+    POLICIES,
     RESTRICTED,
     SELECTOR,
     Install,
     group_of,
     objects,
+    place_of,
 )
 from paddock.operator.names import LEASE
 from paddock.operator.outcome import waits_for
-from paddock.operator.rollout import (
-    DEFINITIONS,
-    DEPLOYMENTS,
-    HINTS,
-    KINDS,
-    OF_IMAGE,
-    POLICIES,
-    RolloutState,
-    rollout_state,
-)
-from paddock.operator.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from paddock.kube.client import KubeClient, Manifest, Resource
     from paddock.kube.objects import Meta, Pod
+    from paddock.operator.runtime.clock import Clock
 
 T = TypeVar("T")
+BACKING_OFF = ("ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CrashLoopBackOff")
+OF_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull")
+IMAGE_HINT = (
+    "put the image on the nodes (deploy/images/build.sh operator --load kind), or name one that"
+    " they can pull with --image"
+)
+
+# What to do when the API server says no, by the HTTP status; 0 is no answer.
+HINTS = {
+    0: "does the cluster run, and is it this kubeconfig's? kubectl cluster-info",
+    401: "the credentials of this kubeconfig are refused: kubectl auth whoami",
+    403: "ask an administrator of the cluster, or give them `paddock operator install --dry-run`",
+    404: "the cluster lacks its namespace, or its kind",
+}
+
+DEFINITION = f"{PADDLE_JOBS.plural}.{PADDLE_JOBS.group}"
 POLL_SECONDS = 0.5  # between two looks: three kinds of object are waited for, once
 OPERATOR_PODS = ",".join(f"{name}={value}" for name, value in SELECTOR.items())
 PART_OF = "app.kubernetes.io/part-of"
@@ -77,6 +87,16 @@ class InstallError(PaddockError):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """The progress of a step. done: its report; "" when it is not done, for the reason in why."""
+
+    done: str = ""
+    why: str = ""
+    is_final: bool = False
+    hint: str = ""
 
 
 @dataclass(eq=False)
@@ -149,7 +169,7 @@ class Installer:
 
     async def _take_back(self, wanted: Sequence[Manifest]) -> list[Manifest]:
         """Remove bindings of an earlier installation: in namespaces that are served no more."""
-        stay = [_place(one) for one in wanted]
+        stay = [place_of(one) for one in wanted]
         labels = ",".join(f"{name}={value}" for name, value in LABELS.items())
         gone: list[Manifest] = []
         for kind in ("ClusterRoleBinding", "RoleBinding"):
@@ -160,7 +180,7 @@ class Installer:
                 is_ours = meta.name.startswith("paddle-manager-") and not is_charts
                 where = {"name": meta.name, "namespace": meta.namespace}
                 found: Manifest = {"kind": kind, "metadata": where}
-                if is_ours and _place(found) not in stay and await self._delete(found):
+                if is_ours and place_of(found) not in stay and await self._delete(found):
                     gone.append(found)
         if gone and wanted:
             self.report(f"rights of an earlier installation ({len(gone)} objects): removed")
@@ -179,7 +199,7 @@ class Installer:
         what = f"{len(removed)} objects removed" if removed else "not there"
         self.report(f"operator: {what}")
         if has_definition and await self._delete(crd()):
-            self.report(f"definition {_place(crd())[2]}: removed, and all jobs with it")
+            self.report(f"definition {DEFINITION}: removed, and all jobs with it")
             if waits:
                 await self._wait_for("definition", lambda: self._check_removed(crd()))
         if kept := await self._keeps():
@@ -193,13 +213,13 @@ class Installer:
         """Apply objects, and say in a line what that did."""
         done = Counter([await self._apply(manifest) for manifest in manifests])
         if len(manifests) == 1:
-            self.report(f"{what} {_place(manifests[0])[2]}: {''.join(done)}")
+            self.report(f"{what} {place_of(manifests[0])[2]}: {''.join(done)}")
         else:
             counts = ", ".join(f"{count} {word}" for word, count in done.items())
             self.report(f"{what} ({len(manifests)} objects): {counts}")
 
     async def _apply(self, manifest: Manifest) -> str:
-        resource, namespace, name = _place(manifest)
+        resource, namespace, name = place_of(manifest)
         before = (await self._found(resource, namespace, name)).metadata
         try:
             found = await self.client.patch(resource, namespace, name, manifest, kind="apply")
@@ -210,7 +230,7 @@ class Installer:
                 ]
                 found = await self.client.patch(resource, namespace, name, template, kind="json")
         except KubeError as error:
-            raise _refused(f"{resource.kind} {name} is not applied", error) from error
+            raise refused(f"{resource.kind} {name} is not applied", error) from error
         if not before.resourceVersion:
             return "created"
         return "unchanged" if _is_same(before, found.metadata, manifest) else "changed"
@@ -231,7 +251,7 @@ class Installer:
     async def _refuse_a_release(self, manifests: Sequence[Manifest]) -> None:
         """The chart's operator has its right to jobs from a binding of the same name."""
         for manifest in manifests:
-            resource, namespace, name = _place(manifest)
+            resource, namespace, name = place_of(manifest)
             if not resource.kind.endswith("Binding"):
                 continue
             there = (await self._found(resource, namespace, name)).metadata
@@ -259,7 +279,7 @@ class Installer:
                 found = await check()
             except KubeError as error:
                 if not error.retryable:
-                    raise _refused(what, error) from error
+                    raise refused(what, error) from error
                 found = RolloutState(why=error.message)
             self.wait(f"{what}: {found.why}")
             if found.done:
@@ -273,16 +293,18 @@ class Installer:
             await self.clock.sleep(POLL_SECONDS)
 
     async def _check_definition(self) -> RolloutState:
-        found = await self.client.get(DEFINITIONS, "", _place(crd())[2])
-        for condition in found.status.conditions or ():
-            if condition.type == "NamesAccepted" and condition.status == "False":
-                return RolloutState(why=f"{condition.reason}: {condition.message}", is_final=True)
-            if condition.type == "Established" and condition.status == "True":
+        found = await self.client.get(replace(KINDS[CRDS.kind], shape=dict), "", DEFINITION)
+        for one in found.get("status", {}).get("conditions") or ():
+            if one["type"] == "NamesAccepted" and one["status"] == "False":
+                why = f"{one.get('reason')}: {one.get('message')}"
+                return RolloutState(why=why, is_final=True)
+            if one["type"] == "Established" and one["status"] == "True":
                 return RolloutState("established")
         return RolloutState(why="the API server does not serve it yet")
 
     async def _check_deployment(self) -> RolloutState:
-        found = await self.client.get(DEPLOYMENTS, self.settings.namespace, DEPLOYMENT)
+        deployments = replace(DEPLOYMENTS, shape=dict)
+        found = await self.client.get(deployments, self.settings.namespace, DEPLOYMENT)
         pods = await self._pods()
         if self._is_first_check:
             # Take away pods that only wait for their image's next try, which may be minutes away.
@@ -315,7 +337,7 @@ class Installer:
         return RolloutState("a PaddleJob is accepted")
 
     async def _check_removed(self, manifest: Manifest) -> RolloutState:
-        resource, namespace, name = _place(manifest)
+        resource, namespace, name = place_of(manifest)
         if (await self._found(resource, namespace, name)).metadata.resourceVersion:
             return RolloutState(why=f"{name} is still being removed")
         return RolloutState("removed")
@@ -330,13 +352,13 @@ class Installer:
 
     async def _delete(self, manifest: Manifest) -> bool:
         """Delete an object; whether it was there."""
-        resource, namespace, name = _place(manifest)
+        resource, namespace, name = place_of(manifest)
         try:
             await self.client.delete(resource, namespace, name)
         except KubeError as error:
             if error.status == 404:
                 return False
-            raise _refused(f"{resource.kind} {name} is not removed", error) from error
+            raise refused(f"{resource.kind} {name} is not removed", error) from error
         return True
 
     async def _keeps(self) -> str:
@@ -362,45 +384,32 @@ async def _unless_missing(answer: Awaitable[T], what: str) -> T | None:
     except KubeError as error:
         if error.status == 404:
             return None
-        raise _refused(what, error) from error
+        raise refused(what, error) from error
 
 
-def run(
-    install: Install,
-    *,
-    removes: bool,
-    more: dict[str, bool],
-    kubeconfig: str,
-    context: str,
-    timeout_seconds: float,
-    report: Callable[[str], None],
-    wait: Callable[[str], None],
-) -> int:
-    """Install or remove on the cluster of that kubeconfig; the exit code. Raises PaddockError."""
-
-    async def work(client: KubeClient) -> None:
-        installer = Installer(
-            client, install, clock=Clock(), report=report, timeout_seconds=timeout_seconds,
-            wait=wait,
-        )  # fmt: skip
-        try:
-            await (installer.uninstall(**more) if removes else installer.install(**more))
-        except KubeError as error:
-            raise _refused("the cluster", error) from error
-
-    http_client.ask(kubeconfig, context, work)
-    return 0
+def rollout_state(found: dict[str, Any], pods: Sequence[Pod]) -> RolloutState:
+    """How far a Deployment is, as `kubectl rollout status` has it; or what is wrong with a pod."""
+    wanted, status = found["spec"].get("replicas", 1), found.get("status", {})
+    is_seen = status.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
+    there, updated, available = (
+        status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")
+    )
+    if is_seen and updated == there == wanted <= available:
+        return RolloutState(f"{wanted} of {wanted} available")
+    for pod in pods:
+        if why := waits_for(pod):
+            hint = IMAGE_HINT if why.startswith(OF_IMAGE) else ""
+            text = f"pod {pod.metadata.name} on {pod.spec.nodeName or 'no node'}: {why}"
+            return RolloutState(why=text, is_final=why.startswith(BACKING_OFF), hint=hint)
+    for one in status.get("conditions") or ():
+        if one["type"] == "ReplicaFailure" and one["status"] == "True":
+            return RolloutState(why=f"{one.get('reason')}: {one.get('message')}")
+    return RolloutState(why=f"{available} of {wanted} are available")
 
 
-def _refused(what: str, error: KubeError) -> InstallError:
+def refused(what: str, error: KubeError) -> InstallError:
+    """The error of a call that the API server refused: what failed by it, and what to do."""
     return InstallError(f"{what}: {error.message}", hint=HINTS.get(error.status, ""))
-
-
-def _place(manifest: Manifest) -> tuple[Resource[Any], str, str]:
-    """The kind, namespace and name of a manifest's object."""
-    metadata: Any = manifest["metadata"]
-    namespace, name = str(metadata.get("namespace", "")), str(metadata["name"])
-    return KINDS[str(manifest["kind"])], namespace, name
 
 
 def _is_same(before: Meta, now: Meta, manifest: Manifest) -> bool:
