@@ -8,8 +8,9 @@
         ps.push("words", ids, gradients)      # as rows; repeated ids are added up
         ps.step()                             # the end of a batch
 
-A Client belongs to one thread. Every call either did its work, or raises; what a server refuses or
-could not be told of is raised at the latest by the next call.
+A Client belongs to one thread at a time: a call that pulls, pushes or waits for pushes while one of
+another thread does so raises UsageError. Every call either did its work, or raises; what a server
+refuses or could not be told of is raised at the latest by the next call.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from paddock.ps.client import reduce
 from paddock.ps.client.coerce import as_floats, as_keys
 from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
 from paddock.ps.client.redirect import RetryBudget, handle_moved, shrink
-from paddock.ps.client.server_connection import ServerConnection
+from paddock.ps.client.server_connection import OneThread, ServerConnection
 from paddock.ps.client.server_group import ServerGroup, Wanted
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig, read_trainer_config
@@ -97,6 +98,7 @@ class Client:
         # Called when a batch ends, before the strategy acts: to note the position, say.
         self.before_step: Callable[[], None] | None = None
         self._turns: dict[str, int] = {}
+        self._one_thread = OneThread()  # at a time, over the links that pull and push
         from paddock import __version__
 
         token = read_token(place.token_file)
@@ -206,7 +208,8 @@ class Client:
                 remote.pulled, flat = (flat.copy(), once, inverse), once
             asked.append((remote, flat))
             shapes[table] = (*keys.shape, remote.spec.dim), inverse
-        found = dict(zip(wanted, self.strategy.pull(self.group, asked), strict=True))
+        with self._one_thread:
+            found = dict(zip(wanted, self.strategy.pull(self.group, asked), strict=True))
         for table, (shape, inverse) in shapes.items():
             rows = found[table]
             if inverse is not None and len(rows) < len(inverse):
@@ -221,7 +224,9 @@ class Client:
         the step that is open: step() waits for them.
         """
         remote = self._table(table, SparseSpec)
-        self.group.prefetch(remote, unique(as_keys(table, keys))[0])
+        once, _ = unique(as_keys(table, keys))
+        with self._one_thread:
+            self.group.prefetch(remote, once)
 
     def push(
         self,
@@ -312,8 +317,9 @@ class Client:
                     hint="(keys, gradients) or (keys, gradients, shows, clicks)",
                 )
             pushes.append((table, self.check_push(table, *pushed, distinct=distinct), None))
-        for table, columns, part in pushes:
-            self.strategy.push(self.group, self._table(table), columns, part)
+        with self._one_thread:
+            for table, columns, part in pushes:
+                self.strategy.push(self.group, self._table(table), columns, part)
 
     def set(self, table: str, keys: ArrayLike, values: ArrayLike) -> None:
         """Give rows these weights, (n, dim); their optimizer state stays. Keys must be distinct."""
@@ -322,9 +328,7 @@ class Client:
         repeated = np.size(keys) - len(columns[0])
         if repeated:
             raise UsageError(f"table {table!r}: set() got {repeated} keys twice")
-        self.strategy.forget(table, columns)
-        self.group.post(Op.SET, remote, columns)
-        self.group.wait_acked(0)
+        self._set(remote, columns)
 
     # ------------------------------------------------------------------------------------- dense
 
@@ -344,7 +348,8 @@ class Client:
             used: Whether each of the spec's parts has one; the optimizer leaves the others be.
         """
         values, runs = self.check_push_dense(table, grads, used)
-        self.strategy.push(self.group, self._table(table), [values.copy()], runs)
+        with self._one_thread:
+            self.strategy.push(self.group, self._table(table), [values.copy()], runs)
 
     def check_push_dense(
         self, table: str, grads: ArrayLike, used: Sequence[bool] | None
@@ -360,9 +365,13 @@ class Client:
         """Give the vector these values, (size,); done when all servers have them."""
         remote = self._table(table, DenseSpec)
         vector, _ = self.check_push_dense(table, values, None)
-        self.strategy.forget(table)
-        self.group.post(Op.SET, remote, [vector.copy()])
-        self.group.wait_acked(0)
+        self._set(remote, [vector.copy()])
+
+    def _set(self, remote: RemoteTable, columns: list[Column]) -> None:
+        with self._one_thread:
+            self.strategy.forget(remote.spec.name, columns)
+            self.group.post(Op.SET, remote, columns)
+            self.group.wait_acked(0)
 
     def set_lr(self, table: str, lr: float, correction: float = 1.0) -> None:
         """The table's learning rate from now on, in place of its spec's; its schedule goes on.
@@ -384,7 +393,8 @@ class Client:
             raise UsageError(
                 f"table {table!r}: correction is {correction}", hint="above 0, at most 1"
             )
-        self.strategy.set_rate(self.group, remote, Rate(float(lr), float(correction)))
+        with self._one_thread:
+            self.strategy.set_rate(self.group, remote, Rate(float(lr), float(correction)))
 
     # ------------------------------------------------------------------------- batches and order
 
@@ -395,11 +405,12 @@ class Client:
             ended: In sync: how many passes over its data this trainer is through with; each time
                 more, and kept after a restart. All trainers see it in `ended` after this step.
         """
-        if self.before_step is not None:
-            self.before_step()
-        self.group.ended = ended
-        self.strategy.step(self.group)
-        self.group.batch += 1
+        with self._one_thread:
+            if self.before_step is not None:
+                self.before_step()
+            self.group.ended = ended
+            self.strategy.step(self.group)
+            self.group.batch += 1
 
     @property
     def ended(self) -> int:
@@ -408,8 +419,9 @@ class Client:
 
     def flush(self) -> None:
         """Wait until everything pushed is acknowledged."""
-        self.strategy.flush(self.group)
-        self.group.wait_acked(0)
+        with self._one_thread:
+            self.strategy.flush(self.group)
+            self.group.wait_acked(0)
 
     def barrier(self, name: str = "all", *, timeout: float | None = None) -> None:
         """Wait for all trainers of the job, as long as none is lost; at most `timeout` seconds.
@@ -429,7 +441,8 @@ class Client:
         Who was started again and comes to one that has been is let through. Sends nothing: in geo
         no differences are exchanged.
         """
-        self.group.wait_acked(0)
+        with self._one_thread:
+            self.group.wait_acked(0)
         self._arrive(name, turn, 0.0, is_counted=True)
 
     def _arrive(self, name: str, turn: int, seconds: float, *, is_counted: bool) -> None:
@@ -482,7 +495,8 @@ class Client:
 
         if exchanges:
             self.flush()
-        self.group.wait_acked(0)
+        with self._one_thread:
+            self.group.wait_acked(0)
         return save(self.peers, os.fspath(directory), mode, self.place.job, keep=keep)
 
     def check_save(self, directory: str | os.PathLike[str]) -> list[int]:
@@ -504,11 +518,12 @@ class Client:
         from paddock.ps.client.checkpoints import load
         from paddock.ps.storage.checkpoint import objection_to_resume
 
-        self.flush()
-        checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
-        self.group.progress = OffsetProgress(len(self.peers))
-        for table in self.group.tables:
-            self.strategy.forget(table)
+        with self._one_thread:
+            self.flush()
+            checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
+            self.group.progress = OffsetProgress(len(self.peers))
+            for table in self.group.tables:
+                self.strategy.forget(table)
         problem = objection_to_resume(checkpoint, len(self.peers))
         if problem:
             warnings.warn(problem, stacklevel=2)
@@ -524,7 +539,8 @@ class Client:
         no = offset_objection(offset)
         if no is not None:
             raise UsageError(no.message, hint=no.hint)
-        self.strategy.commit_offset(self.group, offset)
+        with self._one_thread:
+            self.strategy.commit_offset(self.group, offset)
 
     def resume_offset(self, *, replays: bool = True) -> dict[str, Any] | None:
         """The offset that this trainer, or its former incarnation, committed last; None for none.

@@ -12,8 +12,10 @@ import math
 import os
 import random
 import time
+from _thread import RLock
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -49,6 +51,21 @@ OnProgress = Callable[[int, int], None]  # told how many servers or shards are d
 
 def no_progress(done: int, total: int) -> None:
     """For callers that show none."""
+
+
+class OneThread(RLock):  # type: ignore[misc]  # typeshed calls it final, CPython does not
+    """A lock that refuses a second thread, which would read answers to the first one's requests.
+
+    A thread that has it may take it again. Raises UsageError.
+    """
+
+    def __enter__(self) -> bool:  # type: ignore[override]  # typeshed: acquire() by another name
+        if not self.acquire(blocking=False):
+            raise UsageError(
+                "two threads called one Client at once",
+                hint="a Client of its own for each thread, or a lock around its calls",
+            )
+        return True
 
 
 class ServerConnection:
@@ -92,6 +109,7 @@ class ServerConnection:
         self.moved: deque[tuple[Unacknowledged, RequestError]] = deque()
         self.links: dict[str, FrameConnection] = {}  # by purpose
         self.is_ended = False
+        self.one_thread = OneThread()  # at a time, over the link that asks
 
     # ------------------------------------------------------------------------------------- links
 
@@ -322,7 +340,8 @@ class ServerConnection:
             link.stream.send(header, *body)
             return link.receive()[1]
 
-        return self.retry(self.purpose, once)
+        with self.one_thread:
+            return self.retry(self.purpose, once)
 
     def file(self, op: Op, file: str, offset: int, *content: Buffer) -> Buffer:
         """READ: a frame of a file that the server keeps for this side (storage/spool.py).
@@ -373,8 +392,9 @@ class ServerConnection:
             found: dict[str, Any] = json.loads(bytes(answer)) if answer else {}
             return found
 
-        while (found := self.retry(self.purpose, once)) is None:
-            pass  # It has heard the question, at the latest over the new link.
+        with self.one_thread:
+            while (found := self.retry(self.purpose, once)) is None:
+                pass  # It has heard the question, at the latest over the new link.
         return found
 
     def _header(self, op: Op, *, table: int = 0, step: int = 0) -> Header:
@@ -386,9 +406,12 @@ def order_all(peers: Sequence[ServerConnection], op: Op, data: dict[str, Any]) -
     """Give all servers an order that may be repeated without harm, in one round trip."""
     body = json.dumps(data).encode()
     asked = [(peer, peer.purpose, peer._header(op), body, None) for peer in peers]
-    if asked and not ask_once(asked):
+    with ExitStack() as held:
         for peer in peers:
-            peer.ask(op, data)
+            held.enter_context(peer.one_thread)
+        if asked and not ask_once(asked):
+            for peer in peers:
+                peer.ask(op, data)
 
 
 def ask_once(
