@@ -10,6 +10,7 @@ import pytest
 
 from paddock.errors import UsageError
 from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec
 from paddock.ps.translate import framework_of, spec_of
@@ -55,7 +56,7 @@ def on_the_server(spec: OptimizerSpec, first: np.ndarray) -> np.ndarray:
     values[0, : len(first)] = first
     values[0, len(first) :] = updater.initial_state
     for grad in gradients():
-        updater.apply(values, np.zeros(1, np.int64), grad.reshape(1, -1).copy(), spec.lr)
+        updater.apply(values, np.zeros(1, np.int64), grad.reshape(1, -1).copy(), Rate(spec.lr))
     return values[0, : len(first)]
 
 

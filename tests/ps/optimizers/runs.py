@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec
 from ps.engines import engine
@@ -71,7 +72,7 @@ def run(
     rng = np.random.default_rng(3)
     for grads in steps:
         order = rng.permutation(len(first))
-        updater.apply(values, (spare + order).astype(np.int64), grads[order], lr)
+        updater.apply(values, (spare + order).astype(np.int64), grads[order], Rate(lr))
     assert np.isnan(values[:spare]).all(), "a row that was not pushed changed"
     return values[spare:]
 

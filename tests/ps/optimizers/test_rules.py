@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.rules import RULES
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec
 from ps.engines import ENGINES, engine
@@ -83,7 +84,7 @@ def test_adam_counts_the_steps_of_each_row(compiled: bool) -> None:
     values = arena(updater, first, spare=0)
     for i, grads in enumerate(steps):
         rows = np.array([0, 1] if i >= 6 else [0], np.int64)
-        updater.apply(values, rows, grads[: len(rows)].copy(), 0.05)
+        updater.apply(values, rows, grads[: len(rows)].copy(), Rate(0.05))
     options = RULES["adam"].complete({})
     late = [g[1:].astype(np.float64) for g in steps[6:]]
     wanted = REFERENCES["adam"](first[1:].astype(np.float64), late, 0.05, options)
@@ -97,7 +98,7 @@ def test_adam_of_an_old_row_has_no_correction_left(compiled: bool) -> None:
     with engine(compiled):
         updater = Updater(OptimizerSpec("adam"), 1)
     values = np.array([[1.0, 0.5, 0.25, 2.0**24]], np.float32)
-    updater.apply(values, np.zeros(1, np.int64), np.array([[0.5]], np.float32), 0.1)
+    updater.apply(values, np.zeros(1, np.int64), np.array([[0.5]], np.float32), Rate(0.1))
     assert values[0, 3] == 2.0**24
     assert values[0, 0] == pytest.approx(1.0 - 0.1 * 0.5 / 0.5, abs=1e-7)
 
@@ -141,7 +142,7 @@ def test_no_rows_is_no_update(spec: OptimizerSpec, compiled: bool) -> None:
         updater = Updater(spec, 4)
     values = arena(updater, weights(2, 4), spare=0)
     before = values.tobytes()
-    updater.apply(values, np.zeros(0, np.int64), np.zeros((0, 4), np.float32), 0.1)
+    updater.apply(values, np.zeros(0, np.int64), np.zeros((0, 4), np.float32), Rate(0.1))
     assert values.tobytes() == before
 
 

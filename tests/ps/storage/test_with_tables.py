@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, OptimizerSpec, SparseSpec
 from paddock.ps.storage.checkpoint import Checkpoint
@@ -38,7 +39,7 @@ class Job:
             ones = np.ones(len(keys), np.float32)
             grads = self.rng.random((len(keys), SPEC.dim), np.float32)
             self.table.push(
-                keys, grads, lr=0.1, now=self.lsn, lsn=self.lsn, shows=ones, clicks=ones
+                keys, grads, lr=Rate(0.1), now=self.lsn, lsn=self.lsn, shows=ones, clicks=ones
             )
 
     def shrink(self) -> int:

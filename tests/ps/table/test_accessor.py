@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, InitialSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.initial import Initial
@@ -36,7 +37,7 @@ def push(
     """Gradients of one; statistics when given."""
     n = len(keys)
     return table.push(
-        keys, np.ones((n, 4), np.float32), lr=0.1, now=now, lsn=lsn,
+        keys, np.ones((n, 4), np.float32), lr=Rate(0.1), now=now, lsn=lsn,
         shows=None if show is None else np.full(n, show, np.float32),
         clicks=None if click is None else np.full(n, click, np.float32),
     )  # fmt: skip

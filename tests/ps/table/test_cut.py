@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from paddock.ps.table.dense import DenseTable
@@ -29,7 +30,7 @@ def change(table: SparseTable, draw: np.random.Generator, lsn: int) -> None:
     grads = draw.normal(size=(len(keys), 3)).astype(np.float32)
     kind = draw.integers(10)
     if kind < 6:
-        table.push(keys, grads, lr=0.1, now=float(lsn), lsn=lsn)
+        table.push(keys, grads, lr=Rate(0.1), now=float(lsn), lsn=lsn)
     elif kind == 6:
         table.set(keys, grads, now=float(lsn), lsn=lsn)
     elif kind == 7:
@@ -100,7 +101,7 @@ def test_a_shard_that_goes_away_is_in_the_cut() -> None:
     """It was here at that record."""
     spec = SPECS["plain"]
     table = SparseTable(spec, Updater(spec.optimizer, 3))
-    table.push(np.arange(50), np.ones((50, 3), np.float32), lr=0.1, now=0, lsn=1)
+    table.push(np.arange(50), np.ones((50, 3), np.float32), lr=Rate(0.1), now=0, lsn=1)
     before = table.shard_state(2)
     cut = table.begin_cut(1, [1, 2])
     table.drop_shard(2)
@@ -114,7 +115,7 @@ def test_a_dense_cut_is_a_copy() -> None:
     spec = DenseSpec("d", 8, shards=2)
     table = DenseTable(spec, range(2))
     cut = table.begin_cut(1, [0, 1])
-    table.push(0, np.ones(8, np.float32), lr=1.0)
+    table.push(0, np.ones(8, np.float32), lr=Rate(1.0))
     assert not table.cut_state(cut, 1)["values"].any()
     table.end_cut(cut)
     with pytest.raises(KeyError):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import PaddockError
+from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import DenseSpec, InitialSpec, OptimizerSpec
 from paddock.ps.table.dense import DenseTable
 
@@ -33,8 +34,8 @@ def test_elementwise_rules_do_not_see_the_cut(size: int, shards: int) -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):
         grads = rng.normal(size=size).astype(np.float32)
-        one.push(0, grads.copy(), lr=0.1)
-        cut.push(0, grads.copy(), lr=0.1)
+        one.push(0, grads.copy(), lr=Rate(0.1))
+        cut.push(0, grads.copy(), lr=Rate(0.1))
     assert weights(cut).tolist() == weights(one).tolist()
 
 
@@ -52,7 +53,7 @@ def test_a_push_of_part_of_a_shard_is_refused() -> None:
     """A norm over half a gradient would be another optimizer."""
     table = make(DenseSpec("w", 10, shards=4))
     with pytest.raises(PaddockError, match="whole shards"):
-        table.push(1, np.ones(4, np.float32), lr=1.0)
+        table.push(1, np.ones(4, np.float32), lr=Rate(1.0))
     assert not weights(table).any()
 
 
@@ -71,9 +72,9 @@ def test_digests_of_servers_add_up() -> None:
     spec = DenseSpec("w", 100, OptimizerSpec("adagrad", 0.1), InitialSpec("normal"), shards=4)
     whole, left, right = make(spec), make(spec, range(2)), make(spec, range(2, 4))
     grads = np.linspace(-1, 1, 100, dtype=np.float32)
-    whole.push(0, grads.copy(), lr=0.1)
-    left.push(0, grads[:50].copy(), lr=0.1)
-    right.push(50, grads[50:].copy(), lr=0.1)
+    whole.push(0, grads.copy(), lr=Rate(0.1))
+    left.push(0, grads[:50].copy(), lr=Rate(0.1))
+    right.push(50, grads[50:].copy(), lr=Rate(0.1))
     assert (left.digest() + right.digest()) % 2**64 == whole.digest()
 
 
@@ -81,11 +82,11 @@ def test_a_loaded_shard_goes_on_as_the_saved_one() -> None:
     """Weights and state travel."""
     spec = DenseSpec("w", 100, OptimizerSpec("adam", 0.1), shards=4)
     one, two = make(spec), make(spec)
-    one.push(0, np.ones(100, np.float32), lr=0.1)
+    one.push(0, np.ones(100, np.float32), lr=Rate(0.1))
     for shard in one.shards:
         two.load_shard(shard, one.shard_state(shard))
     for table in (one, two):
-        table.push(0, np.ones(100, np.float32), lr=0.1)
+        table.push(0, np.ones(100, np.float32), lr=Rate(0.1))
     assert one.digest() == two.digest()
     with pytest.raises(PaddockError, match="another size, dim or optimizer"):
         two.load_shard(0, {"values": np.zeros((1, 3), np.float32)})

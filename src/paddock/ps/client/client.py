@@ -247,7 +247,7 @@ class Client:
             shows: float32 of keys' shape, for tables with statistics.
             clicks: As shows.
             distinct: No key repeats, as adapters know. It is believed: of one that does the servers
-                apply all gradients in turn, or only the last, and do not say so.
+                apply all gradients in turn, and count the last shows and clicks only.
 
         Raises:
             UsageError: a shape or a type is wrong; nothing was sent.

@@ -27,7 +27,7 @@ class DenseTable:
     """The shards of one dense table that are on this server.
 
     >>> table = DenseTable(DenseSpec("w", 4, shards=2), range(2))
-    >>> table.push(0, np.ones(4, np.float32), lr=0.5)
+    >>> table.push(0, np.ones(4, np.float32), lr=Rate(0.5))
     >>> out = np.empty(3, np.float32)
     >>> table.pull(1, out)
     >>> out.tolist()
@@ -78,7 +78,7 @@ class DenseTable:
         for part, weights in self._weights(start, start + len(out)):
             out[part] = weights
 
-    def push(self, start: int, grads: F32, *, lr: float | Rate) -> None:
+    def push(self, start: int, grads: F32, *, lr: Rate) -> None:
         """Updates whole shards by grads, (n,) float32, which may be overwritten.
 
         Raises PaddockError, and changes nothing, when a shard is not here or is covered in part.

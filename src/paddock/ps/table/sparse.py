@@ -157,7 +157,7 @@ class SparseTable:
         keys: I64,
         grads: F32,
         *,
-        lr: float | Rate,
+        lr: Rate,
         now: float,
         lsn: int,
         shows: F32 | None = None,
@@ -247,24 +247,26 @@ class SparseTable:
             self._columns["touched"].array[rows] = seconds(now)
         return rows, len(fresh)
 
-    def _apply(self, rows: I64, grads: F32, lr: float | Rate, lsn: int) -> None:
+    def _apply(self, rows: I64, grads: F32, lr: Rate, lsn: int) -> None:
         """Runs the optimizer over pieces of the batch that stay in the cache, and sets versions."""
         values, version = self._values.array, self._columns["version"].array
-        if not self._compiled:
+        step, distinct = max(256, _PIECE_BYTES // self._values.entry_bytes), True
+        if not self._compiled:  # Faster at once; rows that repeat in pieces, for numba's bits.
+            version[rows] = order = np.arange(len(rows))
+            distinct = bool((version[rows] == order).all())
             version[rows] = lsn
-            self.updater.apply(values, rows, grads, lr)
-            return
-        step = max(256, _PIECE_BYTES // self._values.entry_bytes)
+            step = max(step, len(rows)) if distinct else step
         for at in range(0, len(rows), step):
             piece = rows[at : at + step]
-            set_versions(piece, version, lsn, values)
-            self.updater.apply(values, piece, grads[at : at + step], lr)
+            if self._compiled:
+                set_versions(piece, version, lsn, values)
+            self.updater.apply(values, piece, grads[at : at + step], lr, distinct=distinct)
 
     def _need(self) -> None:
         for column in (self._values, *self._columns.values()):
             column.need(self._index.top)
 
-    def _push_partly(self, rows: I64, grads: F32, lr: float | Rate, lsn: int) -> None:
+    def _push_partly(self, rows: I64, grads: F32, lr: Rate, lsn: int) -> None:
         """Applies grads, but rows of low score keep their columns from unlock_from on."""
         accessor, dim = self.spec.accessor, self.spec.dim
         reached = score(
