@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -102,6 +103,27 @@ def test_a_push_is_refused_when_its_rows_do_not_fit_and_only_then(
         table = primary.held.table
         exact = min(table.rows_left, table.arrays_left) - primary.held.rows_pending
         assert table.spare_rows <= max(0, exact), (what, table.spare_rows, exact)
+
+
+def test_bytes_that_two_tables_take_at_once_are_both_counted() -> None:
+    """Their pushes hold different locks. One that asks while another counts is not forgotten."""
+
+    class Counted(Store):
+        other: threading.Thread | None = None
+
+        @property
+        def nbytes(self) -> int:
+            if self.other is None:
+                self.other = threading.Thread(target=self.has_bytes, args=(20,))
+                self.other.start()
+                self.other.join(0.1)  # It has to wait for this count to end.
+            return 0
+
+    store = Counted(0, 2, memory_limit_bytes=1000)
+    assert store.has_bytes(10)
+    assert store.other is not None
+    store.other.join()
+    assert store.bytes_left == 970
 
 
 @settings(max_examples=100, deadline=None)

@@ -282,7 +282,7 @@ class TermRecord(LogRecord):
     from_clients = False
 
     def apply_meta(self, store: Store, lsn: int) -> None:
-        store.bytes_left = 0  # A replica does not count what its pushes take.
+        store.recount_bytes()  # A replica does not count what its pushes take.
         store.history = (*store.history, (int(self.data["term"]), lsn - 1))
 
 

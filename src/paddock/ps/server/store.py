@@ -8,6 +8,7 @@ two. Nothing here reads a clock or draws a random number.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -46,6 +47,7 @@ class Store:
         self.server = server
         self.servers = servers
         self.memory_limit_bytes = memory_limit_bytes
+        self._counting = threading.Lock()  # of bytes_left, which pushes of any table change
         self.clear()
 
     def clear(self) -> None:
@@ -106,14 +108,21 @@ class Store:
         They are counted anew only when those that were asked for since would not all have:
         counting takes longer than a small push.
         """
-        self.bytes_left -= needed
-        if self.bytes_left < 0 and self.memory_limit_bytes:
-            self.bytes_left = self.memory_limit_bytes - self.nbytes - needed
-            if self.bytes_left < 0:  # A snapshot can be written later; whoever writes one is told.
-                for held in self.tables:
-                    held.table.end_cut()
-                self.bytes_left = self.memory_limit_bytes - self.nbytes - needed
-        return self.bytes_left >= 0 or not self.memory_limit_bytes
+        limit = self.memory_limit_bytes
+        with self._counting:
+            self.bytes_left -= needed
+            if self.bytes_left < 0 and limit:
+                self.bytes_left = limit - self.nbytes - needed
+                if self.bytes_left < 0:  # A snapshot can be written later; its writer is told.
+                    for held in self.tables:
+                        held.table.end_cut()
+                    self.bytes_left = limit - self.nbytes - needed
+            return self.bytes_left >= 0 or not limit
+
+    def recount_bytes(self) -> None:
+        """The bytes that fit are counted anew when they are asked for."""
+        with self._counting:
+            self.bytes_left = 0
 
     def is_full(self, what: str, hint: str) -> RequestError:
         """The error when the memory limit is reached."""
@@ -182,9 +191,10 @@ class Store:
         record.apply(self, lsn)
         if record.overlapping:
             return None
-        # COMMIT holds the locks of all tables; behind any other record they are counted when asked.
-        is_commit = record.header.op == Op.COMMIT
-        self.bytes_left = self.memory_limit_bytes - self.nbytes if is_commit else 0
+        if record.header.op == Op.COMMIT:  # It holds the locks of all tables.
+            self.bytes_left = self.memory_limit_bytes - self.nbytes
+        else:
+            self.recount_bytes()
         return record.answer(self)
 
     def add_table(self, spec: TableSpec) -> ServerTable:

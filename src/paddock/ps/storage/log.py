@@ -390,9 +390,8 @@ class RecordLog:
         if damage is None:
             return
         if later := segment.whole_records_after(one.path, damage.offset):
-            hint = "start from a replica (--replica-of), or with an empty --data-dir and paddock "
             reason = f"{damage.reason}; {later} whole records stand behind it"
-            raise LogDamage(one.path, damage.offset, reason, hint + "ps load")
+            raise LogDamage(one.path, damage.offset, reason)
         size = one.path.stat().st_size
         self._device.truncate(self._fd, one.end)
         self._device.sync(self._fd)

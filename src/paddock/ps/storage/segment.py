@@ -40,8 +40,12 @@ class SegmentHead(NamedTuple):
 class LogDamage(DamageError):
     """The log does not hold what was written, at `offset` of `path`."""
 
-    def __init__(self, path: Path, offset: int, reason: str, hint: str = "") -> None:
-        super().__init__(f"log {path} is damaged at byte {offset}: {reason}", hint=hint)
+    def __init__(self, path: Path, offset: int, reason: str) -> None:
+        super().__init__(
+            f"log {path} is damaged at byte {offset}: {reason}",
+            hint="start from a replica (--replica-of), or with an empty --data-dir and paddock "
+            "ps load",
+        )
         self.path = path
         self.offset = offset
         self.reason = reason
