@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
+from itertools import pairwise
 
-from paddock.data.chunks import DataFile
+from paddock.data.chunks import DataFile, even_edges
 from paddock.errors import Problem, UsageError
 
 # train.txt-00012, part-12, part-00003.txt, part-7.txt.gz: the last number of the name.
@@ -129,9 +130,7 @@ def _blocks(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:
     Source: PaddleRec's split_files.
     """
     ordered = sorted(pieces, key=lambda piece: piece.path)
-    short, longer = divmod(len(ordered), workers)
-    ends = [worker * short + min(worker, longer) for worker in range(workers + 1)]
-    return [ordered[ends[worker] : ends[worker + 1]] for worker in range(workers)]
+    return [ordered[begin:end] for begin, end in pairwise(even_edges(len(ordered), workers))]
 
 
 def _size(pieces: Sequence[DataFile], workers: int) -> list[list[DataFile]]:

@@ -1,4 +1,4 @@
-"""A file of data, and a chunk of it: what one worker reads at a time. Pure."""
+"""A file of data, a chunk of it, which one worker reads at a time, and even shares. Pure."""
 
 from __future__ import annotations
 
@@ -27,3 +27,13 @@ class Chunk:
     path: str
     start: int = 0
     end: int = -1
+
+
+def even_edges(total: int, shares: int) -> list[int]:
+    """The first of each share of `total` things, and their end; the first shares have one more.
+
+    >>> even_edges(8, 3)
+    [0, 3, 6, 8]
+    """
+    each, more = divmod(total, shares)
+    return [each * share + min(share, more) for share in range(shares + 1)]

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.chunks import Chunk, DataFile
+from paddock.data.chunks import Chunk, DataFile, even_edges
 from paddock.data.files import blocks, is_compressed, is_parquet, is_url
 from paddock.data.formats.table import header_of
 from paddock.data.manifest import Manifest, publishing, refuse_taken, write_manifest
@@ -224,7 +224,7 @@ def _line_edges(sources: Sequence[Path], request: SplitRequest) -> tuple[list[Pl
         wants = [*range(0, total, each), total]
     else:
         _refuse_few(total, count)
-        wants = [total // count * i + min(i, total % count) for i in range(count + 1)]
+        wants = even_edges(total, count)
     edges = []
     for line in wants[:-1]:
         number = bisect_right(firsts, line) - 1
@@ -384,7 +384,7 @@ def _shuffled(
     scatter.flush()
     total, count = sum(scatter.counts), request.count
     _refuse_few(total, count)
-    counts = [total // count + (i < total % count) for i in range(count)]
+    counts = [high - low for low, high in pairwise(even_edges(total, count))]
     shard, left = 0, counts[0]
     for bucket in buckets:
         lines = bucket.read_bytes().split(b"\n")[:-1]

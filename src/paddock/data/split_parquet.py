@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paddock.data.chunks import even_edges
 from paddock.data.files import open_parquet
 from paddock.errors import UsageError
 from paddock.ps.xxh3 import xxh3
@@ -97,9 +99,8 @@ def _parts(
         for shard in np.unique(shards).tolist():
             yield shard, table.take(np.flatnonzero(shards == shard))
     elif request.by == "rows":
-        edges = [total // count * i + min(i, total % count) for i in range(count + 1)]
-        for shard in range(count):
-            low, high = max(edges[shard] - done, 0), min(edges[shard + 1] - done, len(table))
+        for shard, (begin, end) in enumerate(pairwise(even_edges(total, count))):
+            low, high = max(begin - done, 0), min(end - done, len(table))
             if low < high:
                 yield shard, table.slice(low, high - low)
     else:

@@ -16,11 +16,6 @@ ODDS_MAX = 16.0
 Floats = NDArray[np.float64]
 
 
-def drawn(rng: np.random.Generator, odds: Floats) -> NDArray[np.int64]:
-    """Labels, 0 or 1, (n,) int64, of examples with these log-odds, (n,) float64."""
-    return (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(np.int64)
-
-
 class Maker:
     """Makes the examples of one kind, in one of its forms, and knows the best score on them.
 
@@ -47,6 +42,12 @@ class Maker:
     def make(self, rng: np.random.Generator, examples: int) -> bytes:
         """The bytes of so many examples."""
         raise NotImplementedError
+
+    def draw_labels(self, rng: np.random.Generator, odds: Floats) -> NDArray[np.int64]:
+        """Labels, 0 or 1, (n,) int64, of examples with these log-odds, (n,) float64; counted."""
+        label = (rng.random(len(odds)) < 1 / (1 + np.exp(-odds))).astype(np.int64)
+        self._ceiling.add(odds, label)
+        return label
 
     def facts(self) -> dict[str, object]:
         """The facts known of all examples made, for the manifest."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import Maker, drawn, hidden, hidden_weights, rows_text, tokens
+from paddock.data.generate.ceiling import Maker, hidden, hidden_weights, rows_text, tokens
 
 KIND = 2
 # Workclass, education, marital status, occupation, relationship: as many values as there.
@@ -54,8 +54,7 @@ class Incomes(Maker):
             odds += hidden_weights(KIND, number, ATTRIBUTES[number])[value] * ATTRIBUTE_WEIGHT
         for number, cross in enumerate(crosses):
             odds += cross * CROSS_WEIGHT * (-1) ** number
-        label = drawn(rng, odds)
-        self._ceiling.add(odds, label)
+        label = self.draw_labels(rng, odds)
         wide = tokens([" wide_input:0.0", " wide_input:1.0"])
         return rows_text(
             [

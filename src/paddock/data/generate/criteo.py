@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from paddock.data.generate.ceiling import (
     Maker,
     Tokens,
-    drawn,
     hidden,
     hidden_weights,
     rows_text,
@@ -79,8 +78,7 @@ class CriteoExamples(Maker):
         ranks = self._ranks(rng, examples)
         numbers, values = self._numbers(rng, examples)
         odds = self._odds(ranks, values)
-        label = drawn(rng, odds)
-        self._ceiling.add(odds, label)
+        label = self.draw_labels(rng, odds)
         return rows_text(
             [
                 (self._label_words, label),

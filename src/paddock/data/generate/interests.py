@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.data.generate.ceiling import Maker, drawn, hidden_weights, rows_text, tokens
+from paddock.data.generate.ceiling import Maker, hidden_weights, rows_text, tokens
 
 KIND = 3
 VOCAB, CATEGORIES = 1000, 20
@@ -45,8 +45,7 @@ class Interests(Maker):
         is_same = ((past - offer) % CATEGORIES == 0) & (past > 0)
         match = np.where(is_same.any(1), MATCH_WEIGHT, -MATCH_WEIGHT)
         odds = BIAS + match + self._weights[offer[:, 0]]
-        label = drawn(rng, odds)
-        self._ceiling.add(odds, label)
+        label = self.draw_labels(rng, odds)
         return rows_text(
             [
                 (tokens(["click:0", "click:1"]), label),

@@ -11,12 +11,13 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 import numpy as np
 
-from paddock.data.chunks import GENERATED, MANIFEST
+from paddock.data.chunks import GENERATED, MANIFEST, even_edges
 from paddock.data.generate import census, criteo, interests, shapes, words
 from paddock.data.generate.ceiling import Maker
 from paddock.data.manifest import Manifest, publishing, refuse_taken, write_manifest
@@ -55,13 +56,11 @@ def generate(request: GenerateRequest, progress: Callable[[int, int], None]) -> 
     maker = _maker(request)
     names = [f"part-{number:05d}{maker.ending}" for number in range(request.files)]
     refuse_taken(request.directory, names)
-    counts: dict[str, int] = {}
+    edges = pairwise(even_edges(request.examples, request.files))
+    counts = {name: end - begin for name, (begin, end) in zip(names, edges, strict=True)}
     done = 0
     with publishing(request.directory, "generated data") as directory:
-        for number, name in enumerate(names):
-            # The first files have what does not divide.
-            left = request.examples // request.files + (number < request.examples % request.files)
-            counts[name] = left
+        for number, (name, left) in enumerate(counts.items()):
             rng = np.random.default_rng([request.seed, number])
             with (directory / name).open("wb") as file:
                 while left:

@@ -19,6 +19,7 @@ import paddle
 from paddle import io
 from paddle.io.dataloader.collate import default_collate_fn
 
+from paddock.data.chunks import even_edges
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.dygraph.folder import DygraphFolder, list_files, user_code
 from paddock.rec.learner import SourceBatch, WorkerRank
@@ -216,9 +217,8 @@ def block(files: Sequence[str], worker: int, workers: int) -> list[str]:
     >>> [block("abcde", worker, 2) for worker in (0, 1)]
     [['a', 'b', 'c'], ['d', 'e']]
     """
-    each, more = divmod(len(files), workers)
-    start = worker * each + min(worker, more)
-    return list(files[start : start + each + (worker < more)])
+    edges = even_edges(len(files), workers)
+    return list(files[edges[worker] : edges[worker + 1]])
 
 
 def _too_few(reading: Reading) -> UsageError:
