@@ -22,7 +22,7 @@ from paddock.operator.read_spec import read_spec
 from paddock.operator.reconcile import reconcile
 from paddock.operator.schema import REPLICAS_MAX
 from paddock.operator.status import ControllerState
-from paddock.ps.roles import read_role
+from paddock.ps.client.trainer_config import read_role
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ wire          frames, handshake, exactly-once windows, offsets
 adapters      layers for frameworks, but for what is the framework's
 torch, paddle, jax  the adapters' modules
 fleet         Paddle's fleet names
-roles, translate    who a process is by its environment; frameworks' optimizers as the server's
+translate     frameworks' optimizers as the server's rules
 trainer_init  `paddock.ps.init`: `paddle.init` of 2017
 in_process    servers inside a test or notebook: `paddock.ps.local`
 local_tables  tables of this process, called as a client is: training without servers

@@ -30,8 +30,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from paddock.errors import PaddockError, Problem, UsageError
-from paddock.ps.roles import ProcessRole as Role
-from paddock.ps.roles import read_role
+from paddock.ps.client.trainer_config import ProcessRole as Role
+from paddock.ps.client.trainer_config import read_role
 from paddock.ps.translate import framework_of, spec_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from paddock.errors import Problem, UsageError
-from paddock.ps.client.trainer_config import SERVERS, TRAINER, TRAINERS
+from paddock.ps.client.trainer_config import SERVERS, TRAINER, TRAINERS, server_list
 
 if TYPE_CHECKING:
     from paddock.ps.client.client import Client
@@ -128,14 +128,14 @@ def _endpoints(
 ) -> tuple[str, ...]:
     """host:port of every server; empty to train alone, which nobody may do by mistake."""
     is_cluster = env.get(CLUSTER, "").strip().lower() not in FALSE
-    items = [item.strip() for item in given.get("pservers", "").split(",") if item.strip()]
+    items = server_list(given.get("pservers", ""))
     if given.get("local") is True:
         if items or is_cluster:
             text = f"local=1 beside {'pservers' if items else CLUSTER}"
             problems.append(Problem(text, "leave one of the two out: alone, or with servers"))
         return ()
     if "pservers" not in given and env.get(SERVERS, "").strip():
-        return tuple(env[SERVERS].split(","))
+        return server_list(env[SERVERS])
     if not items:
         signs = [
             (is_cluster, CLUSTER),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from paddock.errors import UsageError
+from paddock.ps.client.trainer_config import ProcessRole, read_role
 from paddock.ps.fleet import (
     INSTEAD,
     DistributedStrategy,
@@ -17,7 +18,6 @@ from paddock.ps.fleet import (
     client_options,
     server_words,
 )
-from paddock.ps.roles import ProcessRole, read_role
 from paddock.ps.spec import SparseSpec
 from ps.adapters.served import EXAMPLES
 from ps.client.running import fleet as job_of

@@ -8,7 +8,7 @@ server_connection  one server: its links, unacknowledged frames, resending
 partition          rows and vectors -> the frames of each server
 redirect           a shard has moved: learns the owner, sends again
 reduce             all_reduce
-trainer_config     number, servers and secrets from arguments and environment
+trainer_config     Paddle's environment: role, number, servers; secrets; arguments come first
 checkpoints        save and load by all servers, and the files that a server cannot see
 admin, transfer    `paddock ps`: orders to running servers; export and import
 coerce             keys and values -> arrays, or an error

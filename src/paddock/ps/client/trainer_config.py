@@ -1,6 +1,8 @@
-"""A trainer's number and its servers' addresses, from arguments first, then the environment.
+"""Paddle's environment variables: a process's role, a trainer's number, the servers' addresses.
 
-The environment comes in as a mapping. Every problem is told at once.
+Arguments come first, then the environment, which is a mapping. Every problem is told at once.
+Source: paddlepaddle 2.6 and 3.3, distributed/fleet/base/role_maker.py, _ps_env: a server is the
+one whose POD_IP:PADDLE_PORT stands in the list. PADDLE_PSERVER_ID is PaddleCloud's.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from dataclasses import dataclass
 from paddock.errors import Problem, UsageError
 from paddock.ps.endpoint import split_endpoint
 
-# PaddlePaddle's names (its fleet role maker); POD_INDEX as the operator's pods have it.
 SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST"
 TRAINER = "PADDLE_TRAINER_ID"
 TRAINERS = "PADDLE_TRAINERS_NUM"
 JOBS = ("PADDLE_JOB_ID", "PADDOCK_JOB_ID")
 TOKEN_FILE = "PADDOCK_PS_TOKEN_FILE"
 TLS_CA = "PADDOCK_PS_TLS_CA"
+ROLES = ("PSERVER", "TRAINER")  # of TRAINING_ROLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +83,7 @@ def _endpoints(
     env: Mapping[str, str], given: Sequence[str] | str | None, problems: list[Problem]
 ) -> tuple[str, ...]:
     text = env.get(SERVERS, "") if given is None else given
-    items = text.split(",") if isinstance(text, str) else list(text)
-    items = [item.strip() for item in items if item.strip()]
+    items = server_list(text)
     if given is None and env.get("TRAINING_ROLE") == "PSERVER":
         problems.append(
             Problem(
@@ -114,7 +115,13 @@ def _endpoints(
                 "each server once, in the same order for every trainer",
             )
         )
-    return tuple(items)
+    return items
+
+
+def server_list(servers: Sequence[str] | str) -> tuple[str, ...]:
+    """The servers of a text with commas, or of a list, without blanks."""
+    items = servers.split(",") if isinstance(servers, str) else servers
+    return tuple(item.strip() for item in items if item.strip())
 
 
 def read_number(
@@ -128,3 +135,82 @@ def read_number(
         shown = f"{name} is {text!r}" if text else f"{name} is not set"
         problems.append(Problem(shown, "a whole number"))
     return otherwise or 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRole:
+    """A process of the job. index: among the servers, or among the trainers.
+
+    Takes the place of Paddle's UserDefinedRoleMaker: give one to fleet.init() where there is no
+    environment.
+    """
+
+    is_server: bool
+    index: int
+    server_endpoints: tuple[str, ...]
+    worker_num: int
+
+    @property
+    def endpoint(self) -> str:
+        """host:port of this server."""
+        return self.server_endpoints[self.index]
+
+
+def read_role(env: Mapping[str, str]) -> ProcessRole:
+    """The role that the environment gives. Raises UsageError with everything missing or wrong.
+
+    >>> env = {"TRAINING_ROLE": "PSERVER", "PADDLE_PSERVERS_IP_PORT_LIST": "h0:8000,h1:8000"}
+    >>> env.update(POD_IP="h1", PADDLE_PORT="8000", PADDLE_TRAINERS_NUM="4")
+    >>> read_role(env).index
+    1
+    """
+    problems: list[Problem] = []
+    kind = env.get("TRAINING_ROLE", "").strip().upper()
+    if kind not in ROLES:
+        shown = f"is {kind!r}" if kind else "is not set"
+        problems.append(
+            Problem(
+                f"TRAINING_ROLE {shown}",
+                "PSERVER or TRAINER; paddock launch --server-num N --worker-num M sets it",
+            )
+        )
+    servers = server_list(env.get(SERVERS, ""))
+    if not servers:
+        problems.append(Problem(f"{SERVERS} names no server", "host:port,host:port,..."))
+    trainers = read_number(env, TRAINERS, problems)
+    index = 0
+    if kind == "TRAINER":
+        index = read_number(env, TRAINER, problems)
+        if not problems and index >= trainers:
+            problems.append(
+                Problem(
+                    f"{TRAINER} is {index}, {TRAINERS} is {trainers}",
+                    "trainers count from 0",
+                )
+            )
+    elif kind == "PSERVER" and servers:
+        index = _server_index(env, servers, problems)
+    if problems:
+        raise UsageError.of(problems)
+    return ProcessRole(kind == "PSERVER", index, servers, trainers)
+
+
+def _server_index(env: Mapping[str, str], servers: tuple[str, ...], problems: list[Problem]) -> int:
+    """By address, else by the number given, else by a port that only one server has."""
+    address, port = env.get("POD_IP", "").strip(), env.get("PADDLE_PORT", "").strip()
+    if f"{address}:{port}" in servers:
+        return servers.index(f"{address}:{port}")
+    number = env.get("PADDLE_PSERVER_ID", "").strip()
+    if number.isdigit() and int(number) < len(servers):
+        return int(number)
+    same_port = [i for i, item in enumerate(servers) if port and item.endswith(f":{port}")]
+    if len(same_port) == 1 and not address:
+        return same_port[0]
+    problems.append(
+        Problem(
+            f"this server, POD_IP:PADDLE_PORT = {address or '?'}:{port or '?'}, is not in "
+            f"{SERVERS} = {','.join(servers)}",
+            "both must be as the list has them; or set PADDLE_PSERVER_ID",
+        )
+    )
+    return 0
