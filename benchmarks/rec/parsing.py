@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paddock.data.batch import Batch, join, matrix
-from paddock.data.files import blocks, cut_files, find_files
+from paddock.data.files import Chunks, blocks, find_files
 from paddock.data.formats.slots import SlotFormat
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def slot_format() -> SlotFormat:
 
 def parsed(form: TextFormat, folder: Path) -> Iterator[Batch]:
     """Block after block of all files."""
-    for chunk in cut_files(find_files([folder])):
+    for chunk in Chunks(find_files([folder])):
         for block in blocks(chunk):
             yield form.parse(block).batch
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.data.chunks import Chunk, DataFile
-from paddock.data.files import blocks, cut_files, find_files
+from paddock.data.files import Chunks, blocks, find_files
 from paddock.errors import PaddockError, UsageError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def test_a_file_that_became_shorter_is_told(tmp_path: Path, length: int) -> None
     """What was missing was no record, and the pass was over: lost without a word."""
     path = tmp_path / "part-0"
     path.write_bytes(b"one\ntwo\nthree\nfour\n")
-    chunks = cut_files([DataFile(str(path), 19)], 10)
+    chunks = list(Chunks([DataFile(str(path), 19)], 10))
     os.truncate(path, length)
     with pytest.raises(PaddockError, match="data must not change while it is read"):
         for chunk in chunks:
@@ -92,7 +92,7 @@ def test_a_url_is_read_through_fsspec() -> None:
         assert names_of(find_files([given_path])) == ["part-0", "part-1"]
     (file,) = find_files(["memory://days/part-0"])
     assert file.size == 4
-    read = [b"".join(blocks(chunk)) for chunk in cut_files([file], 2)]
+    read = [b"".join(blocks(chunk)) for chunk in Chunks([file], 2)]
     assert read == [b"a\n", b"b\n"]
     with pytest.raises(UsageError, match="does not exist"):
         find_files(["memory://days/part-7"])
@@ -136,14 +136,12 @@ def test_every_line_belongs_to_one_chunk(
 def test_files_are_cut_into_chunks_of_like_length(tmp_path: Path) -> None:
     """Chunks are of about the length asked for; gz is one, an empty file none."""
     files = [DataFile("a", 100), DataFile("b", 0), DataFile("c.gz", 1000)]
-    assert cut_files(files, 40) == [
+    assert list(Chunks(files, 40)) == [
         Chunk("a", 0, 33),
         Chunk("a", 33, 66),
         Chunk("a", 66, 100),
         Chunk("c.gz"),
     ]
-    with pytest.raises(UsageError, match="chunk_bytes is 0"):
-        cut_files(files, 0)
 
 
 def test_gzip_is_read_as_text(tmp_path: Path) -> None:
@@ -169,8 +167,8 @@ def test_parquet_is_cut_by_row_groups(tmp_path: Path) -> None:
     path = str(tmp_path / "f.parquet")
     parquet.write_table(arrow.table({"x": list(range(100))}), path, row_group_size=25)
     (file,) = find_files([path])
-    assert cut_files([file], 1) == [Chunk(path, i, i + 1) for i in range(4)]
-    assert cut_files([file], 1 << 30) == [Chunk(path, 0, 4)]
+    assert list(Chunks([file], 1)) == [Chunk(path, i, i + 1) for i in range(4)]
+    assert list(Chunks([file], 1 << 30)) == [Chunk(path, 0, 4)]
     (tmp_path / "bad.parquet").write_bytes(b"no parquet, but long enough")
     with pytest.raises(PaddockError, match="no Parquet file"):
-        cut_files(find_files([tmp_path / "bad.parquet"]))
+        list(Chunks(find_files([tmp_path / "bad.parquet"])))

@@ -170,21 +170,15 @@ def is_parquet(path: str) -> bool:
     return path.endswith((".parquet", ".pq"))
 
 
-def cut_files(files: Iterable[DataFile], chunk_bytes: int = CHUNK_BYTES) -> list[Chunk]:
-    """Chunks of about `chunk_bytes`, in the order of the files; none of an empty file.
-
-    A file that cannot be cut is one chunk. Text is not read: a chunk's first and last line are
-    found by who reads it. Raises: UsageError for Parquet where pyarrow is not installed.
-    """
-    if chunk_bytes < 1:
-        raise UsageError(f"chunk_bytes is {chunk_bytes}, at least 1 is needed", hint="67108864")
-    return list(Chunks(list(files), chunk_bytes))
-
-
 class Chunks(Sequence[Chunk]):
-    """The chunks of files, each made when it is asked for: a million of them take no memory."""
+    """The chunks of files, of about `chunk_bytes`, in the order of the files; none of an empty one.
 
-    def __init__(self, files: Sequence[DataFile], chunk_bytes: int) -> None:
+    Each is made when it is asked for: a million of them take no memory. A file that cannot be cut
+    is one chunk. Text is not read: a chunk's first and last line are found by who reads it.
+    Raises: UsageError for Parquet where pyarrow is not installed.
+    """
+
+    def __init__(self, files: Sequence[DataFile], chunk_bytes: int = CHUNK_BYTES) -> None:
         self.files = files
         self._bytes = chunk_bytes
         # Those that are not cut by arithmetic alone.

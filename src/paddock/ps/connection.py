@@ -16,20 +16,8 @@ from paddock.errors import PaddockError, UsageError
 from paddock.ps.endpoint import split_endpoint
 from paddock.ps.stream import ERROR, ConnectionClosed, FrameStream, connect, connect_unix, os_reason
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import (
-    CorruptFrameError,
-    FrameError,
-    Header,
-    Op,
-)
-from paddock.ps.wire.handshake import (
-    NONCE_BYTES,
-    Hello,
-    Welcome,
-    greeting_from,
-    proof_of,
-    same,
-)
+from paddock.ps.wire.frames import CorruptFrameError, FrameError, Header, Op
+from paddock.ps.wire.handshake import NONCE_BYTES, Hello, Welcome, greeting_from, proof_of, same
 from paddock.ps.wire.values import to_body
 from paddock.ps.xxh3 import Buffer
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddock.errors import UsageError
+from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.optimizers.rules import check_optimizer
 from paddock.ps.optimizers.schedules import Rate, Rates
 from paddock.ps.optimizers.updater import Updater
@@ -32,20 +32,11 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class LocalPlace:
-    """As a client's place."""
-
-    trainer: int = 0
-    trainers: int = 1
-
-
 class LocalTables:
     """Tables of this process, called as a Client is."""
 
     def __init__(self, *, job: str = "default") -> None:
-        self.place = LocalPlace()
-        self.job = job
+        self.place = TrainerConfig((), 0, 1, job)
         self.steps = 0
         self._sparse: dict[str, SparseTable] = {}
         self._dense: dict[str, DenseTable] = {}
@@ -167,7 +158,7 @@ class LocalTables:
                 owned={table: range(specs[table].shards) for table in specs},
                 take=lambda table, shard: tables[table].shard_state(shard),
             )  # fmt: skip
-            commit_checkpoint(directory, name, job=self.job, step=self.steps, servers=1)
+            commit_checkpoint(directory, name, job=self.place.job, step=self.steps, servers=1)
         except BaseException:
             abandon_checkpoint(directory, name)
             raise

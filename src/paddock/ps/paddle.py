@@ -30,14 +30,7 @@ from paddock.ps.adapters.framework import Framework
 from paddock.ps.adapters.trainer import TrainerBase
 from paddock.ps.optimizers.schedules import Rate
 
-__all__ = [
-    "Bags",
-    "DenseParameters",
-    "Embedding",
-    "EmbeddingCollection",
-    "KeyedJagged",
-    "Trainer",
-]
+__all__ = ["Bags", "DenseParameters", "Embedding", "EmbeddingCollection", "KeyedJagged", "Trainer"]
 
 
 def _array(tensor: paddle.Tensor) -> NDArray[Any]:

@@ -173,11 +173,7 @@ class TableOptimizer(torch.optim.Optimizer):
         self.trainer = trainer
         tables = [*trainer.tables, *([trainer.dense.vector] if trainer.dense is not None else ())]
         groups = [
-            {
-                "params": getattr(one, "tensors", []),
-                "table": one.table,
-                "lr": one.spec.optimizer.lr,
-            }
+            {"params": getattr(one, "tensors", []), "table": one.table, "lr": one.spec.optimizer.lr}
             for one in tables
         ]
         super().__init__(groups, {})

@@ -12,9 +12,8 @@ import pytest
 
 from paddock.data.batch import Bag
 from paddock.data.chunks import Chunk
-from paddock.data.files import cut_files, find_files
+from paddock.data.files import Chunks, find_files
 from paddock.data.formats.slots import SlotFormat
-from paddock.data.streams import Chunks
 from paddock.errors import PaddockError, UsageError
 from paddock.rec.learner import SourceBatch
 from paddock.rec.readers import read_ahead, source
@@ -34,7 +33,7 @@ def chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Chunk]:
     (tmp_path / "a").write_bytes(b"".join(lines[:37]))
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"".join(lines[37:60])))
     (tmp_path / "c").write_bytes(b"".join(lines[60:]))
-    return cut_files(find_files([tmp_path]), 130)
+    return list(Chunks(find_files([tmp_path]), 130))
 
 
 def ids(item: SourceBatch) -> list[int]:
@@ -140,7 +139,7 @@ def test_a_bad_line_stops_with_file_and_line(tmp_path: Path, processes: int) -> 
 def test_some_bad_lines_can_be_allowed(tmp_path: Path) -> None:
     """They are counted."""
     (tmp_path / "a").write_bytes(b"click:1 1:5\nno\nclick:1 1:6\n")
-    data = ChunkSource(FORM, cut_files(find_files([tmp_path])), Reading((), 8, bad_max=1))
+    data = ChunkSource(FORM, list(Chunks(find_files([tmp_path]))), Reading((), 8, bad_max=1))
     assert all_ids(data.open(0, None)) == [[5, 6]]
     assert data.bad_count == 1
 
@@ -150,7 +149,7 @@ def test_slots_that_do_not_fit_are_told_once(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"click:1 1:5 dense_feature:1\n")
     told: list[str] = []
     form = SlotFormat(("click", "1"), (("dense_var", 1),))
-    data = ChunkSource(form, cut_files(find_files([tmp_path])), Reading((), 8), warn=told.append)
+    data = ChunkSource(form, list(Chunks(find_files([tmp_path]))), Reading((), 8), warn=told.append)
     for epoch in (0, 1):
         assert len(list(data.open(epoch, None))) == 1
     assert len(told) == 2

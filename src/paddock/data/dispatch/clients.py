@@ -87,12 +87,9 @@ class LocalDispatcher:
 class SharedDispatcher:
     """Many workers: the dispatcher is with server 0, and offsets belong to the steps."""
 
-    def __init__(
-        self, client: Client, name: str, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, client: Client, name: str) -> None:
         self._client = client
         self._name = name
-        self._sleep = sleep
         self._pending: dict[str, Any] | None = None  # committed here, not sent yet
         self._step = -1  # of sync, that the newest offset belongs to
         self._strategy = client.strategy.name
@@ -159,7 +156,7 @@ class SharedDispatcher:
             self._client.step()
             return
         first, longest = IDLE_SECONDS
-        self._sleep(min(longest, first * 2.0 ** min(turn, 16)))
+        time.sleep(min(longest, first * 2.0 ** min(turn, 16)))
 
     def attach(self, before_step: Callable[[], None]) -> None:
         """The client calls this at the end of each of its batches. Raises UsageError."""

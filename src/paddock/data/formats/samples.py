@@ -5,14 +5,13 @@ A slot is of numbers where it is declared so, or where any of its values is a fl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from paddock.data.batch import Bag, Batch, Floats, Ids
-from paddock.data.formats.format import label_of
 from paddock.errors import UsageError
 
 Sample = Sequence[tuple[str, Sequence[Any]]]
@@ -96,10 +95,3 @@ def _array(name: str, values: Iterable[Any], dtype: Any) -> Any:
             f"slot {name!r} has a value that is no {np.dtype(dtype).name}: {error}",
             hint="a reader gives [(slot, [values]), ...], the values all int or all float",
         ) from None
-
-
-def dense_and_label(
-    sparse_slots: Sequence[str], dense_slots: Mapping[str, int] | Iterable[str], label: str | None
-) -> SampleSlots:
-    """The slots of a declaration."""
-    return SampleSlots(frozenset(dense_slots), label_of(sparse_slots, label))

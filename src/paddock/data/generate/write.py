@@ -124,14 +124,9 @@ def _wanted(path: str) -> GenerateRequest:
             problems.append(Problem(f"'{path}': {name} is '{value}'", "a whole number"))
     if problems:
         raise UsageError.of(problems)
-    numbers = {name: int(given[name]) for name in NUMBERS if name in given}
-    request = {"examples": EXAMPLES, "files": FILES, "seed": 1, **numbers}
+    numbers = {"examples": EXAMPLES, "files": FILES, "seed": 1}
+    numbers |= {name: int(given[name]) for name in NUMBERS if name in given}
     form = given.get(FORM)
-    title = "-".join(
-        [kind, *(f"{name}{value}" for name, value in sorted(request.items())), form or ""]
-    )
+    parts = [kind, *(f"{name}{value}" for name, value in sorted(numbers.items())), form or ""]
     home = Path(tempfile.gettempdir(), f"paddock-generated-{os.getuid()}")
-    return GenerateRequest(
-        kind, home / title.rstrip("-"), request["examples"], request["files"], request["seed"],
-        request.get("vocab"), form,
-    )  # fmt: skip
+    return GenerateRequest(kind, home / "-".join(parts).rstrip("-"), form=form, **numbers)

@@ -19,10 +19,10 @@ import numpy as np
 from paddock.data.assign import assign
 from paddock.data.batch import Batch, join, take
 from paddock.data.chunks import Chunk
-from paddock.data.files import Chunks, blocks, cut_files, find_files
+from paddock.data.files import Chunks, blocks, find_files
 from paddock.data.formats.criteo import IDS, CriteoFormat
-from paddock.data.formats.format import Coverage, Format, nearest
-from paddock.data.formats.samples import dense_and_label
+from paddock.data.formats.format import Coverage, Format, label_of, nearest
+from paddock.data.formats.samples import SampleSlots
 from paddock.data.formats.slots import SlotFormat
 from paddock.data.formats.table import CsvFormat, ParquetFormat, columns_from, header_of
 from paddock.data.streams import CHUNK_BYTES, chunk_name
@@ -225,7 +225,7 @@ def make_format(reading: Reading, config: Mapping[str, object]) -> Format:
     """
     dense = dict(reading.dense_slots)
     names = (*reading.sparse_slots, *dense)
-    slots = dense_and_label(reading.sparse_slots, dense, reading.label)
+    slots = SampleSlots(frozenset(dense), label_of(reading.sparse_slots, reading.label))
     if reading.pipe_command:
         return PipeFormat(reading.pipe_command, names, slots)
     if reading.reader.endswith(".py"):
@@ -273,7 +273,7 @@ def make_source(
         reading = replace(reading, loader_processes=max(1, reading.loader_processes))
     files = find_files(reading.paths)
     if reading.assignment == "dynamic":
-        chunks: Sequence[Chunk] = Chunks(files, CHUNK_BYTES)
+        chunks = Chunks(files, CHUNK_BYTES)
     else:
-        chunks = cut_files(assign(files, place.workers, reading.assignment).parts[place.worker])
+        chunks = Chunks(assign(files, place.workers, reading.assignment).parts[place.worker])
     return ChunkSource(form, chunks, reading, seed=seed, warn=warn, make=make)
