@@ -51,11 +51,11 @@ class Http1Transport(httpx2.AsyncBaseTransport):
             text = b"\r\n".join([*head, b"", b""]) + request.content
             await connection.send(text, limits.get("write"))
             version, status, headers = await connection.read_head(limits.get("read"))
-            body = Body(self, connection, _framing(status, headers), limits.get("read"))
+            named = {name.lower(): value.lower() for name, value in headers}
+            body = Body(self, connection, _framing(status, named), limits.get("read"))
         except BaseException:
             connection.abort()
             raise
-        named = {name.lower(): value.lower() for name, value in headers}
         body.may_be_kept = version == b"HTTP/1.1" and named.get(b"connection") != b"close"
         return httpx2.Response(status, headers=headers, stream=body, request=request)
 
@@ -244,14 +244,13 @@ UNTIL_END = -1
 CHUNKED = -2
 
 
-def _framing(status: int, headers: list[tuple[bytes, bytes]]) -> int:
+def _framing(status: int, headers: dict[bytes, bytes]) -> int:
     """How long the body is (RFC 9112, 6.3). Raises httpx2.RemoteProtocolError."""
     if status in (204, 304):
         return 0
-    named = {name.lower(): value for name, value in headers}
-    if b"chunked" in named.get(b"transfer-encoding", b"").lower():
+    if b"chunked" in headers.get(b"transfer-encoding", b""):
         return CHUNKED
-    length = named.get(b"content-length")
+    length = headers.get(b"content-length")
     if length is None:
         return UNTIL_END
     if not length.isdigit():

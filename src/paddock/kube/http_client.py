@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -112,8 +113,14 @@ class HttpClient(KubeClient):
     async def stream(self, call: Call) -> AsyncGenerator[Change[Any], None]:
         request = _request_of(call)
         async with self._streamed(request, self._watch_timeout) as response:
-            async for line in _lines(response, request.line):
-                yield replies.read_change(call.resource.shape, line, request.line)
+            async for line in _lines(response, LINE_MAX):
+                if len(line) > LINE_MAX:
+                    what = f"an event is longer than {LINE_MAX} bytes"
+                    raise KubeError(f"{request.line}: {what}", reason="Malformed")
+                if not line.endswith(b"\n"):
+                    raise KubeError(f"{request.line}: the connection ended within an event")
+                if line.strip():
+                    yield replies.read_change(call.resource.shape, line, request.line)
 
     async def lines(
         self,
@@ -127,14 +134,9 @@ class HttpClient(KubeClient):
         request = _Request("GET", resource.path(namespace, name, subresource), params)
         # A log may be silent for hours; TCP's own probes tell that a server is gone.
         timeout = httpx2.Timeout(None, connect=self._options.connect_seconds)
-        kept = b""
         async with self._streamed(request, timeout) as response:
-            async for chunk in response.aiter_raw():
-                *ended, kept = (kept + chunk).split(b"\n")
-                for line in ended:
-                    yield line + b"\n"
-        if kept:
-            yield kept
+            async for line in _lines(response):
+                yield line
 
     async def exec(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> bytes:
         """Run a command in a container and return its output. Raises KubeError where it fails, too.
@@ -327,23 +329,21 @@ def _refused(request: _Request, response: httpx2.Response, text: bytes) -> KubeE
     return replies.read_refusal(response.status_code, text, request.line, wait)
 
 
-async def _lines(response: httpx2.Response, request_line: str) -> AsyncIterator[bytes]:
-    """The lines of a body. Not httpx' own: that splits at every Unicode line end, and JSON text
-    may hold those (U+0085, U+2028). Raises KubeError when the body ends within a line."""
+async def _lines(response: httpx2.Response, most: float = math.inf) -> AsyncIterator[bytes]:
+    """The lines of a body with their ends; the last may lack it, or be above ``most`` bytes.
+
+    Not httpx' own: that splits at every Unicode line end, and JSON text may hold those.
+    """
     kept: list[bytes] = []
     size = 0
     async for chunk in response.aiter_raw():
         *ended, last = chunk.split(b"\n")
         for piece in ended:
-            line = b"".join(kept) + piece
+            yield b"".join((*kept, piece, b"\n"))
             kept, size = [], 0
-            if line.strip():
-                yield line
         kept.append(last)
         size += len(last)
-        if size > LINE_MAX:
-            raise KubeError(
-                f"{request_line}: an event is longer than {LINE_MAX} bytes", reason="Malformed"
-            )
+        if size > most:
+            break
     if size:
-        raise KubeError(f"{request_line}: the connection ended within an event")
+        yield b"".join(kept)

@@ -5,16 +5,12 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/ and meta/v1
 
 from __future__ import annotations
 
-import functools
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from paddock.kube.client import Change, KubeError, Page
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 T = TypeVar("T")
 EXCERPT_MAX = 200  # characters of a body that is not the API server's
@@ -70,16 +66,14 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 _making = threading.Lock()
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
     with _making:  # msgspec crashes where two threads look at a new shape at once
-        return _made_once(shape)
-
-
-@functools.cache
-def _made_once(shape: Hashable) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(shape)
+        if shape not in _decoders:
+            _decoders[shape] = msgspec.json.Decoder(shape)
+        return _decoders[shape]
 
 
 _events = msgspec.json.Decoder(_Event)
