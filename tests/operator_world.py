@@ -179,14 +179,7 @@ class World:
         memory = self._memory_of(job)
         for kind, store in caches.stores.items():
             store.listen(partial(memory.expectations.see, kind))
-        observed = caches.observe(
-            job,
-            memory.faults.all(),
-            etcd=self.etcd,
-            decided_ports=(),
-            allowed=memory.allowed,
-            unknown=memory.unknown,
-        )
+        observed = caches.observe(job, memory, etcd=self.etcd, decided_ports=())
         decision = reconcile(observed, self.now, self.settings)
         check_rules(observed, decision)
         if self.asks_twice:
@@ -245,7 +238,7 @@ class World:
         meta = job.metadata
         key = f"{meta.uid}/{meta.generation}"
         if key not in self._memory:
-            self._memory[key] = JobRecord(meta.uid, meta.generation, FailedCalls(Even()))
+            self._memory[key] = JobRecord(meta.generation, FailedCalls(Even()))
         return self._memory[key]
 
     def forget(self) -> None:

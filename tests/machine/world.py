@@ -21,9 +21,12 @@ if TYPE_CHECKING:
     from paddock.kube.client import KubeClient, Manifest
     from paddock.operator.runtime.controller import Reconcile
 
-QUIET = OperatorOptions(metrics_address="0", health_address="0")
+QUIET = OperatorOptions(metrics_bind_address="0", health_probe_bind_address="0")
 ELECTED = OperatorOptions(
-    metrics_address="0", health_address="0", leader_elect=True, lease_namespace="paddle-system"
+    metrics_bind_address="0",
+    health_probe_bind_address="0",
+    leader_elect=True,
+    leader_election_namespace="paddle-system",
 )
 
 

@@ -29,7 +29,10 @@ def test_the_old_operators_command_line_is_taken() -> None:
     assert options.settings.scheduling == "volcano"
     assert options.settings.init_image == "alpine:3.10"
     assert options.settings.host_ports == (35000, 65000)
-    assert (options.metrics_address, options.health_address) == ("127.0.0.1:8080", ":8082")
+    assert (options.metrics_bind_address, options.health_probe_bind_address) == (
+        "127.0.0.1:8080",
+        ":8082",
+    )
     said = "\n".join(options.warnings)
     for name in ("--etcd-server", "--port-range", "--zap-devel", "--zap-log-level"):
         assert name in said

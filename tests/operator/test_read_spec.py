@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from paddlejobs import DOCUMENTED, FULL, ONLY_REFUSED_BY_SERVER, REFUSED, job, pod, refused, role
 from paddock.operator.read_spec import read_spec
+from paddock.operator.schema import FOUND_MAX
 from paddock.operator.spec import ExitCodes, FailureRule, GangSpec, JobSpec, SampleSet
-from paddock.operator.validation import FOUND_MAX
 
 
 def read(spec: object, name: str = "demo") -> JobSpec:

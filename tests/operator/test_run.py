@@ -83,7 +83,9 @@ def played(options: OperatorOptions, scene: Callable[[Run], Awaitable[None]]) ->
 
 def test_probes_and_metrics_are_served() -> None:
     """What the Deployment of deploy/v1 asks for, and what the dashboard draws."""
-    options = replace(QUIET, metrics_address="127.0.0.1:0", health_address="127.0.0.1:00")
+    options = replace(
+        QUIET, metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:00"
+    )
 
     async def scene(run: Run) -> None:
         await run.heard("working")
@@ -107,7 +109,9 @@ def test_probes_and_metrics_are_served() -> None:
 
 def test_one_address_may_serve_both() -> None:
     """--metrics-bind-address and --health-probe-bind-address are the same."""
-    options = replace(QUIET, metrics_address="127.0.0.1:0", health_address="127.0.0.1:0")
+    options = replace(
+        QUIET, metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:0"
+    )
 
     async def scene(run: Run) -> None:
         await run.heard("working")
@@ -119,7 +123,10 @@ def test_one_address_may_serve_both() -> None:
 def test_an_elected_operator_says_whether_it_leads() -> None:
     """The gauge that tells which of the copies works."""
     options = replace(
-        QUIET, metrics_address="127.0.0.1:0", leader_elect=True, lease_namespace="paddle-system"
+        QUIET,
+        metrics_bind_address="127.0.0.1:0",
+        leader_elect=True,
+        leader_election_namespace="paddle-system",
     )
 
     async def scene(run: Run) -> None:
@@ -134,7 +141,7 @@ def test_an_address_that_cannot_be_had_ends_the_start() -> None:
     """An operator without its probes would be killed by its kubelet, without a word why."""
 
     async def main() -> None:
-        options = replace(QUIET, health_address="192.0.2.1:1")
+        options = replace(QUIET, health_probe_bind_address="192.0.2.1:1")
         await Run(options).operator.run(asyncio.Event())
 
     with pytest.raises(UsageError, match="--health-probe-bind-address: cannot listen"):

@@ -27,7 +27,7 @@ def test_a_leader_that_lives_is_named() -> None:
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
         world.start("first", options=ELECTED)
-        world.start("other", options=replace(ELECTED, lease_name="team-b"))
+        world.start("other", options=replace(ELECTED, leader_election_id="team-b"))
         await clock.pass_time(5)
         client = world.server.client("check")
         said = await check_operator(client, NAMESPACE, LEASE, [])
@@ -67,7 +67,7 @@ def test_another_lease_that_lives_is_named() -> None:
 
     async def main(clock: VirtualClock) -> None:
         world = World(clock)
-        ours = world.start("ours-0_1", options=replace(ELECTED, lease_name="ours"))
+        ours = world.start("ours-0_1", options=replace(ELECTED, leader_election_id="ours"))
         await clock.pass_time(5)
         with pytest.raises(PaddockError) as caught:
             await check_operator(world.server.client("check"), NAMESPACE, LEASE, [])

@@ -13,8 +13,7 @@ messages       sentences for status.message, conditions and events
 decision       ObservedState, Decision, actions and settings
 spec           the fields of a PaddleJob, and JobSpec
 fields.yaml    the table of every field: definition, reference, validation
-schema         reads that table
-validation     checks each field by itself
+schema         reads that table, and checks each field by itself
 rules          the rules between fields, each in CEL and in Python
 read_spec      checks a whole spec; the JobSpec
 environment    the environment variables of a pod

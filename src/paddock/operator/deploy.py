@@ -78,8 +78,8 @@ def deploy(view: PaddleJobView) -> Decision:
         wakes.append(next_attempt_time)
     if not view.gang.is_supported:
         wakes.append(view.now + GROUP_MISSING_SECONDS)
-    return replace(
-        status_only(view),
+    return Decision(
+        status=make_status(view),
         actions=tuple(actions),
         notes=_events(view, actions, before),
         wake_at=min((at for at in wakes if at is not None), default=None),
@@ -87,16 +87,13 @@ def deploy(view: PaddleJobView) -> Decision:
     )
 
 
-def status_only(view: PaddleJobView) -> Decision:
-    """The status alone."""
-    phase, reason, message = _progress(view)
-    if phase == "Running":
+def make_status(
+    view: PaddleJobView, words: tuple[str, str, str] | None = None
+) -> dict[str, object]:
+    """The status of this phase, reason and message, else of the job's progress."""
+    phase, reason, message = words or _progress(view)
+    if words is None and phase == "Running":
         view = view.with_state(next_attempt_time=0.0, restart_reason="")
-    return Decision(status=make_status(view, phase, reason, message))
-
-
-def make_status(view: PaddleJobView, phase: str, reason: str, message: str) -> dict[str, object]:
-    """The status in these words."""
     refused = None
     for call in view.failed_creates[:1]:
         refused = messages.failed_call_reason(call), messages.failed_call_text(call)
@@ -179,7 +176,7 @@ def _missing_services(view: PaddleJobView) -> list[Action]:
 
 def _group(view: PaddleJobView, wanted: Manifest) -> list[Action]:
     """Create the PodGroup, or change it to what is wanted."""
-    scheduler, group, name = view.gang.scheduler, view.group, view.observed.job.metadata.name
+    scheduler, group, name = view.gang.scheduler, view.gang.there, view.observed.job.metadata.name
     kind = KINDS[scheduler]
     if group is None:
         resource = VOLCANO_GROUPS if scheduler == "volcano" else COSCHEDULING_GROUPS
@@ -205,10 +202,7 @@ def _create_pods(
 ) -> list[Action]:
     """All at once."""
     pods = view.builder.pods(slots)
-    return [
-        Create("Pod", s.name, view.gang.apply_to_pod(pods[s.name], s.role), dry_run=dry_run)
-        for s in slots
-    ]
+    return [Create("Pod", slot.name, pods[slot.name], dry_run=dry_run) for slot in slots]
 
 
 def _open_gate(view: PaddleJobView) -> tuple[PaddleJobView, list[Action]]:
@@ -281,8 +275,8 @@ def _gang_state(view: PaddleJobView) -> tuple[bool, str, str]:
     if view.is_admitted:
         return True, "Admitted", ""
     phase, why = "", ""
-    if view.group is not None:
-        phase, why = view.group.status.phase, unschedulable(view.group)
+    if view.gang.there is not None:
+        phase, why = view.gang.there.status.phase, unschedulable(view.gang.there)
     text = f"waiting for {scheduler} to admit the PodGroup (phase {phase or 'not set'})"
     return False, "WaitingForGang", f"{text}: {why}" if why else text
 

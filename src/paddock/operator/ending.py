@@ -70,7 +70,7 @@ def end(view: PaddleJobView, phase: str, reason: str, message: str) -> Decision:
     """The job is Completed, or given up: Failed. after() decides what is removed."""
     ended = view.with_state(completion_time=view.now, next_attempt_time=0.0)
     note = EventNote("Warning" if phase == "Failed" else "Normal", reason, message)
-    status = deploy.make_status(ended, phase, reason, message)
+    status = deploy.make_status(ended, (phase, reason, message))
     return Decision(status=status, notes=(note,), why=phase)
 
 

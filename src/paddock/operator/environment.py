@@ -70,12 +70,14 @@ IDENTITY = frozenset({"POD_IP", "PADDLE_TRAINER_ID", "TRAINING_ROLE", "PADDLE_TR
 
 @dataclass(frozen=True, slots=True)
 class PodSlot:
-    """A replica that a pod fills. has_accelerator: its containers ask for a GPU or the like."""
+    """A replica that a pod fills. port: the first of its block. has_accelerator: its containers ask
+    for a GPU or the like."""
 
     role: RoleName
     index: int
     name: str
-    has_accelerator: bool = False
+    port: int
+    has_accelerator: bool
 
 
 class Environments:
@@ -90,7 +92,7 @@ class Environments:
         self.attempt = builder.state.attempt
         self.firsts = tuple({slot.role: slot for slot in reversed(self.slots)}.values())
         self.gate = f"gate.{self.job.uid[:8]}.{self.attempt}"
-        self._addresses, self._ports = addresses, builder.ports
+        self._addresses = addresses
         is_ps = self.spec.role("ps") is not None
         is_heter = self.spec.role("heter") is not None
         self._mode: Mode = "ps-heter" if is_heter else "ps" if is_ps else "collective"
@@ -110,7 +112,7 @@ class Environments:
             "PADDLE_TRAINING_ROLE": role,
             "PADDLE_TRAINER_ID": str(slot.index),
             "TRAINER_PORTS_NUM": str(PORTS_NUM),
-            "PADDLE_PORT": str(self._ports[slot.name]),
+            "PADDLE_PORT": str(slot.port),
             "PADDLE_JOB_ID": self.job.name,
             "PADDLE_TRAINERS_NUM": str(world.size),
             "PADDOCK_JOB_ID": self.job.name,
@@ -156,7 +158,7 @@ class Environments:
             "PADDLE_TRAINERS_NUM": str(self._world.size),
             self.gate: "open",
         }
-        ports = {self._ports[slot.name] for slot in self.slots}
+        ports = {slot.port for slot in self.slots}
         if len(ports) == 1:
             found["PADDLE_PORT"] = str(*ports)
         if self.spec.with_gloo and self._mode != "collective":  # paddle-operator's keys
@@ -170,14 +172,14 @@ class Environments:
             for slot in self.slots:
                 if slot.role == first.role:
                     address = self._addresses[slot.name]
-                    endpoint = join_endpoint(address, self._ports[slot.name])
+                    endpoint = join_endpoint(address, slot.port)
                     own = {"POD_IP": address, "PADDLE_CURRENT_ENDPOINT": endpoint}
                     found.update((key_of(n, slot), own[n]) for n in PER_POD & wanted)
         return found
 
     def _plan(self) -> Plan:
         """The launcher's plan of the attempt, with pods as processes."""
-        slots, addresses, ports = self.slots, self._addresses, self._ports
+        slots, addresses = self.slots, self._addresses
         workers = [slot for slot in slots if slot.role == "worker"]
         nodes = {slot.name: at for at, slot in enumerate(workers or slots)}
         for slot in slots:
@@ -192,17 +194,17 @@ class Environments:
                 node_rank=nodes[slot.name],
                 host=slot.name,
                 address=addresses[slot.name],
-                port=ports[slot.name],
+                port=slot.port,
                 stage=stages.get(slot.role, 0),
                 stage_device="gpu" if slot.role == "heter" and slot.has_accelerator else "",
             )
             for slot in slots
         )
-        first = (workers or slots)[0].name
-        gloo_at = next((slot.name for slot in slots if slot.role == "ps"), first)
+        first = (workers or slots)[0]
+        gloo_at = next((slot for slot in slots if slot.role == "ps"), first)
         paddle_master, torch_master, jax_coordinator, gloo_http = (
-            join_endpoint(addresses[pod], ports[pod] + offset)
-            for pod, offset in (
+            join_endpoint(addresses[slot.name], slot.port + offset)
+            for slot, offset in (
                 (first, PADDLE_MASTER_OFFSET), (first, TORCH_OFFSET), (first, JAX_OFFSET),
                 (gloo_at, GLOO_OFFSET),
             )

@@ -23,7 +23,7 @@ from paddock.operator.policies.restart import action_of, is_alone
 from paddock.operator.status import REFS_MAX, replace_state
 
 if TYPE_CHECKING:
-    from paddock.kube.objects import ConfigMap, Pod, PodGroup
+    from paddock.kube.objects import ConfigMap, Pod
     from paddock.operator.decision import FailedCall, ObservedState, OperatorSettings
     from paddock.operator.environment import PodSlot
     from paddock.operator.spec import JobSpec
@@ -54,26 +54,26 @@ class PaddleJobView:
     @cached_property
     def builder(self) -> Builder:
         """Makes this attempt's manifests."""
-        return Builder(self.observed.job, self.spec, self.state, self.settings.init_image)
+        return Builder(
+            self.observed.job, self.spec, self.state, self.settings.init_image, self.gang
+        )
 
     @cached_property
     def gang(self) -> Gang:
         """How its pods are scheduled together."""
-        return gang_of(self.observed, self.spec, self.state.attempt, self.settings)
-
-    @cached_property
-    def group(self) -> PodGroup | None:
-        """The PodGroup of the job's scheduler; that of a former scheduler stays until the end."""
-        its = self.observed.job.metadata.name, KINDS.get(self.gang.scheduler)
-        groups = self.observed.pod_groups
-        return next((g for g in groups if (g.metadata.name, kind_of(g)) == its), None)
+        found = gang_of(self.observed, self.spec, self.state.attempt, self.settings)
+        if not found.scheduler:
+            return found
+        its = self.observed.job.metadata.name, KINDS[found.scheduler]
+        groups = (g for g in self.observed.pod_groups if (g.metadata.name, kind_of(g)) == its)
+        return replace(found, there=next(groups, None))
 
     @property
     def is_admitted(self) -> bool:
         """True when the gang's scheduler lets its pods be made."""
-        if self.group is None:
-            return self.gang.scheduler == ""
-        is_open = self.group.status.phase in OPEN_PHASES or self.has_begun
+        if self.gang.there is None:
+            return not self.gang.scheduler
+        is_open = self.gang.there.status.phase in OPEN_PHASES or self.has_begun
         return is_open or self.gang.scheduler != "volcano"
 
     @cached_property

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from paddock.command_line import FALSE_WORDS, TRUE_WORDS, Flag, FlagTable, flag, nearest, read_line
 from paddock.errors import Problem, UsageError
@@ -62,20 +62,20 @@ TABLE = FlagTable("operator run", FLAGS, goes_single=True)
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """The operator's options. warnings: about flags that do little."""
+    """The operator's options, by the names of their flags. warnings: about flags that do little."""
 
     namespaces: tuple[str, ...] = ("",)
     leader_elect: bool = False
-    lease_namespace: str = ""
-    lease_name: str = ""
+    leader_election_namespace: str = ""
+    leader_election_id: str = ""
     metrics_cert_path: str = ""
-    metrics_address: str = ":8080"
-    health_address: str = ":8081"
+    metrics_bind_address: str = ":8080"
+    health_probe_bind_address: str = ":8081"
     kubeconfig: str = ""
     context: str = ""
     workers: int = 8
-    qps: float = 0.0
-    burst: int = 100
+    kube_api_qps: float = 0.0
+    kube_api_burst: int = 100
     log_level: Level = "info"
     log_format: Format = "text"
     settings: OperatorSettings = field(default_factory=OperatorSettings)
@@ -95,60 +95,47 @@ def read_options(words: Sequence[str]) -> OperatorOptions:
     problems += [Problem(f"'{word}' is not expected here", hint) for word in line.rest]
     warnings = [f"{name} does nothing here: {why}" for name, why in line.ignored().items()]
     texts = line.texts()
-    values = {f.name: _value(f, texts.get(f.key), problems) for f in TABLE.flags}
-    ports = _port_range(values["port-range"], "port_range" in texts, problems, warnings)
+    values = {f.key: _value(f, texts.get(f.key), problems) for f in TABLE.flags}
+    ports = _port_range(values["port_range"], "port_range" in texts, problems, warnings)
     if problems:
         raise UsageError.of(problems)
     given = [one.text for one in line.flags if one.flag.name == "namespace"]
     names = [n.strip() for text in given for n in text.split(",")]
     settings = OperatorSettings(
         scheduling=values["scheduling"],
-        init_image=values["init-image"],
+        init_image=values["init_image"],
         host_ports=ports,
-        force_delete_seconds=float(values["force-delete-after"]),
+        force_delete_seconds=values["force_delete_after"],
     )
+    own = {one.name for one in fields(OperatorOptions)}
     return OperatorOptions(
+        **{name: value for name, value in values.items() if name in own},
         namespaces=tuple(dict.fromkeys(n for n in names if n)) or ("",),
-        leader_elect=values["leader-elect"] == "true",
-        lease_namespace=values["leader-election-namespace"],
-        lease_name=values["leader-election-id"],
-        metrics_cert_path=values["metrics-cert-path"],
-        metrics_address=values["metrics-bind-address"],
-        health_address=values["health-probe-bind-address"],
-        kubeconfig=values["kubeconfig"],
-        context=values["context"],
-        workers=int(values["workers"]),
-        qps=float(values["kube-api-qps"]),
-        burst=int(values["kube-api-burst"]),
-        log_level=next(level for level in LEVELS if level == values["log-level"]),
-        log_format=next(form for form in FORMATS if form == values["log-format"]),
         settings=settings,
         warnings=tuple(warnings),
     )
 
 
-def _value(flag: Flag, given: str | None, problems: list[Problem]) -> str:
-    """The text that was given, checked."""
+def _value(flag: Flag, given: str | None, problems: list[Problem]) -> Any:
+    """The value of a flag by its kind: bool, int, float or text."""
     text = flag.default if given is None else given
     where = f"--{flag.name} is '{text}'"
     if flag.kind == "switch":
-        if text.lower() in TRUE_WORDS:
-            return "true"
-        if text and text.lower() not in FALSE_WORDS:
+        if text and text.lower() not in TRUE_WORDS | FALSE_WORDS:
             problems.append(Problem(where, "true or false"))
-    elif flag.choices and text not in flag.choices:
+        return text.lower() in TRUE_WORDS
+    if flag.choices and text not in flag.choices:
         problems.append(Problem(where, nearest(text, [c or '""' for c in flag.choices])))
-    elif flag.kind == "int":
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 1_000_000):
-            problems.append(Problem(where, "a whole number from 1 on"))
-        elif flag.name == "workers" and int(text) > WORKERS_MAX:
-            problems.append(Problem(where, f"at most {WORKERS_MAX}"))
+    if flag.kind == "int":
+        most = WORKERS_MAX if flag.name == "workers" else 1_000_000
+        if text.isascii() and text.isdigit() and 1 <= int(text) <= most:
+            return int(text)
+        problems.append(Problem(where, f"a whole number from 1 to {most}"))
     elif flag.metavar == "NUMBER":
-        is_good = False
         with suppress(ValueError):
-            is_good = 0 <= float(text) < float("inf")
-        if not is_good:
-            problems.append(Problem(where, f"a number from 0 on: {flag.help}"))
+            if 0 <= float(text) < float("inf"):
+                return float(text)
+        problems.append(Problem(where, f"a number from 0 on: {flag.help}"))
     return text
 
 

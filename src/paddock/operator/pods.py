@@ -23,6 +23,7 @@ from paddock.operator.environment import (
     elastic_variables,
     key_of,
 )
+from paddock.operator.policies.gang import Gang
 from paddock.operator.spec import ROLES, RoleSpec
 
 if TYPE_CHECKING:
@@ -54,29 +55,24 @@ class Builder:
     spec: JobSpec
     state: ControllerState
     init_image: str = ""
+    gang: Gang = Gang()  # noqa: RUF009 - frozen
 
     @cached_property
     def slots(self) -> tuple[PodSlot, ...]:
         """Every pod wanted, in the order ps, worker, heter."""
-        job, found = self.job.metadata.name, []
+        job, found = self.job.metadata.name, list[PodSlot]()
+        is_host = self.spec.intranet == "Host"
+        first, blocks = (self.state.host_port, HOST_BLOCKS) if is_host else (names.PORT, 1)
         for role in self.spec.roles:
             resources = [c.get("resources", {}) for c in role.containers()[:1]]
             parts = [both.get(part, {}) for both in resources for part in ("limits", "requests")]
             asked = [name.lower() for part in parts for name in part]
             has_one = any("/" in name and word in name for name in asked for word in ACCELERATORS)
-            found += [
-                PodSlot(role.name, index, names.pod_name(job, role.name, index), has_one)
-                for index in range(role.replicas)
-            ]
+            for index in range(role.replicas):
+                port = first + names.PORTS_NUM * (len(found) % blocks)
+                pod = names.pod_name(job, role.name, index)
+                found.append(PodSlot(role.name, index, pod, port, has_one))
         return tuple(found)
-
-    @cached_property
-    def ports(self) -> dict[str, int]:
-        """The first port of each pod's block, by its name."""
-        if self.spec.intranet != "Host":
-            return {slot.name: names.PORT for slot in self.slots}
-        first, step = self.state.host_port, names.PORTS_NUM
-        return {s.name: first + step * (at % HOST_BLOCKS) for at, s in enumerate(self.slots)}
 
     def world(self) -> str:
         """The size of every role, as pods carry it; another size is another world."""
@@ -207,6 +203,10 @@ class Builder:
         }
         if self.state.attempt_start_time > 0:  # all have had addresses before
             annotations[names.ANNOTATION_AGAIN] = "true"
+        labels |= self.gang.labels
+        annotations |= self.gang.annotations
+        if self.gang.scheduler == "volcano":
+            annotations["volcano.sh/task-spec"] = slot.role
         if self.spec.intranet == "Host":
             spec["hostNetwork"] = True
             # ClusterFirst would mean the node's own DNS there, which knows no pods.
@@ -224,6 +224,8 @@ class Builder:
             volume = {"name": "sample-set", "persistentVolumeClaim": claim}
             spec["volumes"] = [*spec.get("volumes", ()), volume]
         self._fill(slot, spec, entries)
+        if self.gang.scheduler_name:
+            spec.setdefault("schedulerName", self.gang.scheduler_name)
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -242,11 +244,10 @@ class Builder:
         # The last lines of a failed container's log come with its status: no right to read logs.
         first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
         if self.spec.intranet in ("Service", "Host"):
-            port = self.ports[slot.name]
             ports = [*first.get("ports", ())]
-            if all(p.get("containerPort") != port for p in ports):
+            if all(p.get("containerPort") != slot.port for p in ports):
                 # With hostNetwork the scheduler keeps pods apart that declare the same port.
-                ports.append({"name": "paddle", "containerPort": port, "protocol": "TCP"})
+                ports.append({"name": "paddle", "containerPort": slot.port, "protocol": "TCP"})
             first["ports"] = ports
         if self.spec.sample_set is not None:
             mount = {"name": "sample-set", "mountPath": self.spec.sample_set.mount_path}

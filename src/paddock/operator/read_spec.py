@@ -1,6 +1,6 @@
 """The validator of a PaddleJob's spec: a JobSpec, or everything that is wrong. Never raises.
 
-validation.py checks each field by itself, rules.py what they mean together. No I/O.
+schema.py checks each field by itself, rules.py what they mean together. No I/O.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 from paddock.errors import Problem
 from paddock.operator.rules import find_mistakes
-from paddock.operator.schema import TREE
+from paddock.operator.schema import TREE, ProblemList, check, printable, unknown
 from paddock.operator.spec import (
     ROLES,
     CleanPodPolicy,
@@ -21,9 +21,8 @@ from paddock.operator.spec import (
     RawSpec,
     RoleSpec,
     SuccessPolicy,
-    as_mapping,
+    field_of,
 )
-from paddock.operator.validation import ProblemList, check, printable, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,7 +79,7 @@ def read_seconds(raw: object, name: str) -> int | None:
     >>> [read_seconds(raw, "ttl") for raw in ({"ttl": 60}, {}, None)]
     [60, None, None]
     """
-    found = as_mapping(raw).get(name)
+    found = field_of(raw, name)
     if isinstance(found, bool) or not isinstance(found, int):
         return None
     return found if found >= 0 else None
@@ -88,7 +87,7 @@ def read_seconds(raw: object, name: str) -> int | None:
 
 def is_suspended(raw: object) -> bool:
     """True when nothing of the job is to run, also of a spec with mistakes elsewhere."""
-    return as_mapping(raw).get("suspend") is True
+    return field_of(raw, "suspend") is True
 
 
 def _job(

@@ -247,7 +247,7 @@ def _suspended(view: PaddleJobView) -> Decision:
     was = view.previous.conditions.get("Suspended")
     text = "spec.suspend is true; its pods are removed and made again when it is set to false"
     return Decision(
-        status=deploy.make_status(stopped, "Pending", "Suspended", text),
+        status=deploy.make_status(stopped, ("Pending", "Suspended", text)),
         actions=(*deploy.delete_pods(view, left, "suspended"), *deploy.delete_gang(view.observed)),
         notes=() if was is not None and was.status else (EventNote("Normal", "Suspended", text),),
         wake_at=deploy.earliest_force(view, left),
@@ -258,8 +258,8 @@ def _suspended(view: PaddleJobView) -> Decision:
 def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     """Row 8."""
     # A container that the kubelet has started too often (restartPolicy OnFailure, Always).
-    limit = restart.limit_of(view.spec, restart.WORN_MAX)
     for outcome in view.outcomes.values():
+        limit = restart.limit_of(view.spec, restart.WORN_MAX)
         if outcome.restarts > limit and outcome.state != "succeeded":
             worn = with_last_end(outcome, view.pods_by_name[outcome.name])
             # An elastic one's launcher may have waited for pods that the cluster has no room for.
@@ -316,8 +316,8 @@ def _restart_replicas(view: PaddleJobView, verdict: restart.RestartReplicas) -> 
         last_failure=_failure(restart.find_culprit(verdict.replicas), view),
         replacing=state.replacing | {o.uid for o in verdict.replicas if o.uid},
     )
-    return replace(
-        deploy.status_only(view),
+    return Decision(
+        status=deploy.make_status(view),
         actions=tuple(deploy.delete_pods(view, verdict.replicas, "made again")),
         notes=tuple(
             EventNote(
@@ -356,7 +356,7 @@ def _next_attempt(
     )
     pods = tuple(view.outcomes.values())
     return Decision(
-        status=deploy.make_status(following, "Restarting", reason, text),
+        status=deploy.make_status(following, ("Restarting", reason, text)),
         actions=(
             *deploy.delete_pods(view, (*pods, *view.leftovers), f"attempt {attempt} begins"),
             *deploy.delete_objects("ConfigMap", view.observed.config_maps),

@@ -13,9 +13,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from paddock.operator.schema import JOB_NAME, NAME_MAX
+from paddock.operator.schema import JOB_NAME, NAME_MAX, printable
 from paddock.operator.spec import ROLES
-from paddock.operator.validation import printable
 
 if TYPE_CHECKING:
     from paddock.operator.spec import RawSpec, RoleSpec

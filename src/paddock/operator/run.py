@@ -61,7 +61,9 @@ class Operator:
         self._options = options
         self._log = log
         self.elector: LeaderElector | None = None
-        bucket = TokenBucket(options.qps, options.burst) if options.qps > 0 else None
+        qps, bucket = options.kube_api_qps, None
+        if qps > 0:
+            bucket = TokenBucket(qps, options.kube_api_burst)
         # What is done whether this process leads or not.
         unfenced = GuardedClient(
             client, clock=clock, metrics=self.metrics, fence=None, rate=None, tries_max=1
@@ -70,8 +72,8 @@ class Operator:
         if options.leader_elect:
             self.elector = LeaderElector(
                 unfenced, clock=clock, rng=rng, log=log, identity=identity,
-                namespace=options.lease_namespace or own_namespace(),
-                name=options.lease_name or LEASE,
+                namespace=options.leader_election_namespace or own_namespace(),
+                name=options.leader_election_id or LEASE,
             )  # fmt: skip
         fence = self.elector.fence if self.elector else None
         guarded = GuardedClient(client, clock=clock, metrics=self.metrics, fence=fence, rate=bucket)
@@ -127,20 +129,21 @@ class Operator:
         if options.metrics_cert_path:
             certificate = Certificate(options.metrics_cert_path, "--metrics-cert-path")
         allow = self._access.check if certificate else None
-        flag, place = "--metrics-bind-address", options.metrics_address
-        of_probes = ("--health-probe-bind-address", options.health_address, HttpServer(probes))
-        server = HttpServer(metrics, allow=allow, certificate=certificate)
-        wanted = [(flag, place, server), of_probes]
-        if place == options.health_address:
-            if certificate and read_address(place, flag):
-                raise UsageError(
-                    f"--metrics-cert-path: '{place}' serves the probes as well",
-                    hint=f"give {flag} another port: kubelets have no token",
-                )
-            wanted = [(flag, place, HttpServer(metrics | probes))]
+        flag, of_probes = "--metrics-bind-address", "--health-probe-bind-address"
+        places = {flag: options.metrics_bind_address, of_probes: options.health_probe_bind_address}
+        wanted = {flag: HttpServer(metrics, allow=allow, certificate=certificate)}
+        if places[flag] != places[of_probes]:
+            wanted[of_probes] = HttpServer(probes)
+        elif certificate and read_address(places[flag], flag):
+            raise UsageError(
+                f"--metrics-cert-path: '{places[flag]}' serves the probes as well",
+                hint=f"give {flag} another port: kubelets have no token",
+            )
+        else:
+            wanted = {flag: HttpServer(metrics | probes)}
         servers = []
-        for flag, text, server in wanted:
-            address = read_address(text, flag)
+        for flag, server in wanted.items():
+            address = read_address(places[flag], flag)
             if address is not None:
                 await server.start(*address, flag)
                 servers.append(server)
@@ -148,35 +151,36 @@ class Operator:
         return servers
 
 
-async def run_operator(options: OperatorOptions, stop: asyncio.Event, reconcile: Reconcile) -> None:
-    """Work on the cluster that the options name until ``stop`` is set. Raises UsageError."""
-    clock = Clock()
-    log = Logger(_write, clock, level=options.log_level, form=options.log_format)
-    for line in options.warnings:
-        log.warning(line)
-    config = connect.find_config(options.kubeconfig, options.context)
-    client = http_client.open_client(config, http_client.HttpOptions(warn=_warner(log)))
-    identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
-    log.info(
-        "starting", version=__version__, cluster=config.cluster.server, identity=identity,
-        namespaces=",".join(options.namespaces) or "all",
-    )  # fmt: skip
-    try:
-        operator = Operator(
-            client, options, reconcile, clock=clock, rng=Random(), log=log, identity=identity
-        )
-        await operator.run(stop)
-    finally:
-        await client.close()
-    log.info("ended")
-
-
 def run(options: OperatorOptions, reconcile: Reconcile) -> int:
-    """Work until SIGTERM or SIGINT; a second one ends at once. The exit code."""
+    """Work on the cluster that the options name until SIGTERM or SIGINT; a second one ends at once.
+
+    Returns the exit code. Raises UsageError.
+    """
+
+    async def work(stop: asyncio.Event) -> None:
+        clock = Clock()
+        log = Logger(_write, clock, level=options.log_level, form=options.log_format)
+        for line in options.warnings:
+            log.warning(line)
+        config = connect.find_config(options.kubeconfig, options.context)
+        client = http_client.open_client(config, http_client.HttpOptions(warn=_warner(log)))
+        identity = f"{socket.gethostname()}_{os.urandom(4).hex()}"
+        log.info(
+            "starting", version=__version__, cluster=config.cluster.server, identity=identity,
+            namespaces=",".join(options.namespaces) or "all",
+        )  # fmt: skip
+        try:
+            operator = Operator(
+                client, options, reconcile, clock=clock, rng=Random(), log=log, identity=identity
+            )
+            await operator.run(stop)
+        finally:
+            await client.close()
+        log.info("ended")
 
     async def until_signal() -> int:
         stop = asyncio.Event()
-        working = asyncio.ensure_future(run_operator(options, stop, reconcile))
+        working = asyncio.ensure_future(work(stop))
 
         def ask() -> None:
             if stop.is_set():

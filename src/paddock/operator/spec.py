@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 RoleName = Literal["ps", "worker", "heter"]
 ROLES: tuple[RoleName, ...] = ("ps", "worker", "heter")  # in the order they are shown and made
@@ -45,13 +43,9 @@ class RoleSpec:
         return found
 
 
-def as_mapping(value: object) -> Mapping[str, object]:
-    """A checked mapping, {} for nothing.
-
-    >>> as_mapping(None)
-    {}
-    """
-    return value if isinstance(value, dict) else {}
+def field_of(value: object, name: str) -> object:
+    """A field of a raw object; None where it is no object or has no such field."""
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def as_list(value: object) -> list[object]:
@@ -114,7 +108,7 @@ class RawRole(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RawSpec(msgspec.Struct, frozen=True, rename="camel"):
-    """spec of a PaddleJob, each field by itself correct or left out (validation.py).
+    """spec of a PaddleJob, each field by itself correct or left out (schema.py).
 
     Its ttl is read from the document (read_seconds): that of a spec with mistakes counts, too.
     """

@@ -183,7 +183,10 @@ def operator(address: str, health: str, folder: Path) -> Operator:
     """An operator that serves its metrics by HTTPS."""
     clock = Clock()
     options = replace(
-        QUIET, metrics_address=address, health_address=health, metrics_cert_path=str(folder)
+        QUIET,
+        metrics_bind_address=address,
+        health_probe_bind_address=health,
+        metrics_cert_path=str(folder),
     )
     return Operator(
         MemoryServer(now=clock.now).client(), options, toy.reconcile,

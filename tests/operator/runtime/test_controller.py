@@ -125,8 +125,8 @@ def test_an_idle_operator_renews_its_lease_and_asks_for_nothing_else(has_gangs: 
     ]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     shipped = replace(
-        read_options(container["args"]), metrics_address="0", health_address="0",
-        lease_namespace="paddle-system",
+        read_options(container["args"]), metrics_bind_address="0", health_probe_bind_address="0",
+        leader_election_namespace="paddle-system",
     )  # fmt: skip
 
     async def main(clock: VirtualClock) -> None:

@@ -528,7 +528,7 @@ def test_our_own_pod_that_came_into_the_cache_meanwhile_is_not_waited_for() -> N
         await clock.pass_time(1)
         caches.stores["Pod"].put(made.read(PODS.shape))
         executor = Executor(world.server.client(), caches.stores, clock=clock, log=world.log)
-        memory = JobRecord(job.metadata.uid, 1, FailedCalls(world.rng))
+        memory = JobRecord(1, FailedCalls(world.rng))
         await executor.carry_out(job, memory, Decision(actions=(action,)))
         assert len(memory.faults) == 0 and len(memory.expectations) == 0
 

@@ -52,7 +52,8 @@ KINDS: dict[Scheduler, Kind] = {"volcano": "VolcanoGroup", "coscheduling": "Cosc
 class Gang:
     """How a job's pods are scheduled together. group: the PodGroup's manifest, or None.
 
-    is_supported: the cluster has that kind of PodGroup.
+    is_supported: the cluster has that kind of PodGroup. there: the PodGroup of the job's scheduler;
+    that of a former scheduler stays until the end.
     """
 
     scheduler: Scheduler = ""
@@ -61,18 +62,7 @@ class Gang:
     annotations: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str = ""
     is_supported: bool = True
-
-    def apply_to_pod(self, pod: Manifest, role: str) -> Manifest:
-        """The pod with what its scheduler looks for."""
-        metadata = cast("dict[str, dict[str, str]]", pod["metadata"])
-        metadata["labels"].update(self.labels)
-        metadata["annotations"].update(self.annotations)
-        if self.scheduler == "volcano":
-            metadata["annotations"]["volcano.sh/task-spec"] = role
-        spec = cast("Manifest", pod["spec"])
-        if self.scheduler_name:
-            spec.setdefault("schedulerName", self.scheduler_name)
-        return pod
+    there: PodGroup | None = None
 
 
 def gang_of(

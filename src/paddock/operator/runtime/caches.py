@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from paddock.kube.client import KubeError, Query, Resource
@@ -18,6 +17,7 @@ from paddock.operator.runtime.informer import (
     ObjectCache,
     Reflector,
 )
+from paddock.operator.spec import field_of
 from paddock.operator.status import has_ended
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
     from paddock.kube.client import KubeClient
     from paddock.kube.objects import PaddleJob
-    from paddock.operator.decision import FailedCall, Kind
+    from paddock.operator.decision import Kind
     from paddock.operator.runtime.clock import Clock
     from paddock.operator.runtime.informer import HasMeta
+    from paddock.operator.runtime.job_record import JobRecord
     from paddock.operator.runtime.log import Logger
     from paddock.operator.runtime.metrics import Metrics
 
@@ -127,10 +128,8 @@ class Caches:
         return not (field_of(job.status, "rendezvous") and self.stores["Pod"].find("owner", owner))
 
     def observe(
-        self, job: PaddleJob, faults: tuple[FailedCall, ...], *,
-        etcd: str, decided_ports: Iterable[int], allowed: Iterable[str],
-        unknown: frozenset[str] | None,
-    ) -> ObservedState:  # fmt: skip
+        self, job: PaddleJob, memory: JobRecord, *, etcd: str, decided_ports: Iterable[int]
+    ) -> ObservedState:
         """Everything of that job. decided_ports: of other jobs, perhaps not to be seen here yet."""
         uid, owner = job.metadata.uid, f"{job.metadata.namespace}/{job.metadata.uid}"
         pods, services, config_maps, volcano, coscheduling = (
@@ -142,20 +141,19 @@ class Caches:
             taken = frozenset((*map(host_port, others), *decided_ports))
         served = {kind for kind, reflector in self._reflectors if reflector.is_served}
         return ObservedState(
-            job, pods, services, config_maps, (*volcano, *coscheduling),
-            failed_calls=faults,
+            job,
+            pods,
+            services,
+            config_maps,
+            (*volcano, *coscheduling),
+            failed_calls=memory.faults.all(),
             has_volcano="VolcanoGroup" in served,
             has_coscheduling="CoschedulingGroup" in served,
             etcd=etcd,
             taken_ports=taken,
-            allowed=frozenset(allowed),
-            unknown=unknown,
-        )  # fmt: skip
-
-
-def field_of(value: object, name: str) -> object:
-    """A field of a raw object; None where it is no object or has no such field."""
-    return value.get(name) if isinstance(value, Mapping) else None
+            allowed=frozenset(memory.allowed),
+            unknown=memory.unknown,
+        )
 
 
 def host_port(job: PaddleJob) -> int:

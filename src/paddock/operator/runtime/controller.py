@@ -19,7 +19,6 @@ from paddock.operator.names import LABEL_JOB, job_uid
 from paddock.operator.runtime.caches import (
     CHILDREN,
     Caches,
-    field_of,
     find_etcd,
     holds_port,
     host_port,
@@ -31,7 +30,7 @@ from paddock.operator.runtime.informer import key_of
 from paddock.operator.runtime.job_record import FailedCalls, JobRecord
 from paddock.operator.runtime.queue import Queue
 from paddock.operator.schema import PHASES, REPLICAS_MAX
-from paddock.operator.spec import ROLES
+from paddock.operator.spec import ROLES, field_of
 from paddock.operator.status import TERMINAL
 
 if TYPE_CHECKING:
@@ -257,12 +256,8 @@ class Controller:
             self._queue.add_after(key, wait)
             return
         others = (m for m in self._memory.values() if m is not memory)
-        ports = (m.host_port for m in others if m.host_port)
-        observe = partial(
-            self.caches.observe, job, memory.faults.all(),
-            etcd=etcd, decided_ports=tuple(ports),
-            allowed=memory.allowed, unknown=memory.unknown,
-        )  # fmt: skip
+        ports = tuple(m.host_port for m in others if m.host_port)
+        observe = partial(self.caches.observe, job, memory, etcd=etcd, decided_ports=ports)
         decision = await self._decide(key, observed := observe())
         is_lacking = decision and field_of(decision.status, "reason") == "SchedulerMissing"
         if is_lacking and await self.caches.seek():
@@ -345,7 +340,7 @@ class Controller:
         if memory is None:
             faults = FailedCalls(self.rng)
             port = host_port(job) if holds_port(job) else 0
-            memory = JobRecord(meta.uid, meta.generation, faults, host_port=port)
+            memory = JobRecord(meta.generation, faults, host_port=port)
             self._memory[meta.uid] = memory
         if memory.generation != meta.generation:
             memory.generation = meta.generation

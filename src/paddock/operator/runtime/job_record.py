@@ -179,7 +179,6 @@ class FailedCalls:
 class JobRecord:
     """The memory of one job, by uid, while it lives and this process leads."""
 
-    uid: str
     generation: int
     faults: FailedCalls
     expectations: Expectations = field(default_factory=Expectations)
