@@ -101,10 +101,6 @@ class Pull:
             rows = self.rows[start - begin : stop - begin]
             self.requests.append(PullRequest(server, start, part, rows, header, body))
 
-    def refused(self) -> list[tuple[PullRequest, RequestError]]:
-        """The requests that a server refused, and how."""
-        return [(one, one.refusal) for one in self.requests if one.refusal is not None]
-
     def result(self) -> Rows:
         """The rows in the caller's order, (n, dim) float32; or the vector."""
         if self.order is None:
@@ -280,16 +276,17 @@ class ServerGroup:
                 pass
         found, patience = list[Rows](), None
         for pull in pulls:
-            while refused := pull.refused():
+            while refused := [one for one in pull.requests if one.refusal is not None]:
                 patience = patience or RetryBudget(self.peers[0].timeout)
-                handle_moved(self, pull.remote, [no for _, no in refused], patience)
-                parts = [Pull(pull.remote, one.part, one.start) for one, _ in refused]
+                refusals = [one.refusal for one in refused if one.refusal is not None]
+                handle_moved(self, pull.remote, refusals, patience)
+                parts = [Pull(pull.remote, one.part, one.start) for one in refused]
                 for _ in run_pulls(self.peers, parts):
                     pass
-                for (one, _), part in zip(refused, parts, strict=True):
+                for one, part in zip(refused, parts, strict=True):
                     one.rows[:] = part.result()
                     # All of it is asked for once more.
-                    one.refusal = next((no for _, no in part.refused()), None)
+                    one.refusal = next((two.refusal for two in part.requests if two.refusal), None)
             found.append(pull.result())
         return found
 

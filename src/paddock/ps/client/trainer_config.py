@@ -60,12 +60,8 @@ def read_trainer_config(
     if total is None:
         total = read_number(env, TRAINERS, problems, max(1, number + 1))
     if not problems and not 0 <= number < max(total, 1):
-        problems.append(
-            Problem(
-                f"trainer {number} of {total}",
-                f"trainers are numbered from 0: {TRAINER} below {TRAINERS}",
-            )
-        )
+        hint = f"trainers are numbered from 0: {TRAINER} below {TRAINERS}"
+        problems.append(Problem(f"trainer {number} of {total}", hint))
     if problems:
         raise UsageError.of(problems)
     return TrainerConfig(
@@ -82,22 +78,15 @@ def read_trainer_config(
 def _endpoints(
     env: Mapping[str, str], given: Sequence[str] | str | None, problems: list[Problem]
 ) -> tuple[str, ...]:
-    text = env.get(SERVERS, "") if given is None else given
-    items = server_list(text)
+    items = server_list(env.get(SERVERS, "") if given is None else given)
     if given is None and env.get("TRAINING_ROLE") == "PSERVER":
-        problems.append(
-            Problem(
-                "this process is a server (TRAINING_ROLE=PSERVER), and it started a Client",
-                "paddock launch --server-script pserver, or paddock.ps.fleet for one script",
-            )
-        )
+        text = "this process is a server (TRAINING_ROLE=PSERVER), and it started a Client"
+        hint = "paddock launch --server-script pserver, or paddock.ps.fleet for one script"
+        problems.append(Problem(text, hint))
     elif not items:
-        problems.append(
-            Problem(
-                f"no parameter server is named: {SERVERS} is not set and no endpoints were given",
-                "start with paddock launch --server-num N, or Client('127.0.0.1:7164')",
-            )
-        )
+        text = f"no parameter server is named: {SERVERS} is not set and no endpoints were given"
+        hint = "start with paddock launch --server-num N, or Client('127.0.0.1:7164')"
+        problems.append(Problem(text, hint))
     for item in items:
         if any(sign.isspace() or sign == ";" for sign in item):
             hint = "separate servers by commas: host:port,host:port"
@@ -109,12 +98,8 @@ def _endpoints(
                 problems.append(Problem(f"server endpoint {one!r}", "host:port, port 1 to 65535"))
     doubled = sorted({item for item in items if items.count(item) > 1})
     if doubled:
-        problems.append(
-            Problem(
-                f"server {', '.join(doubled)} is listed more than once",
-                "each server once, in the same order for every trainer",
-            )
-        )
+        text = f"server {', '.join(doubled)} is listed more than once"
+        problems.append(Problem(text, "each server once, in the same order for every trainer"))
     return items
 
 
@@ -167,13 +152,9 @@ def read_role(env: Mapping[str, str]) -> ProcessRole:
     problems: list[Problem] = []
     kind = env.get("TRAINING_ROLE", "").strip().upper()
     if kind not in ROLES:
-        shown = f"is {kind!r}" if kind else "is not set"
-        problems.append(
-            Problem(
-                f"TRAINING_ROLE {shown}",
-                "PSERVER or TRAINER; paddock launch --server-num N --worker-num M sets it",
-            )
-        )
+        text = f"TRAINING_ROLE is {kind!r}" if kind else "TRAINING_ROLE is not set"
+        hint = "PSERVER or TRAINER; paddock launch --server-num N --worker-num M sets it"
+        problems.append(Problem(text, hint))
     servers = server_list(env.get(SERVERS, ""))
     if not servers:
         problems.append(Problem(f"{SERVERS} names no server", "host:port,host:port,..."))
@@ -182,12 +163,8 @@ def read_role(env: Mapping[str, str]) -> ProcessRole:
     if kind == "TRAINER":
         index = read_number(env, TRAINER, problems)
         if not problems and index >= trainers:
-            problems.append(
-                Problem(
-                    f"{TRAINER} is {index}, {TRAINERS} is {trainers}",
-                    "trainers count from 0",
-                )
-            )
+            text = f"{TRAINER} is {index}, {TRAINERS} is {trainers}"
+            problems.append(Problem(text, "trainers count from 0"))
     elif kind == "PSERVER" and servers:
         index = _server_index(env, servers, problems)
     if problems:
@@ -206,11 +183,8 @@ def _server_index(env: Mapping[str, str], servers: tuple[str, ...], problems: li
     same_port = [i for i, item in enumerate(servers) if port and item.endswith(f":{port}")]
     if len(same_port) == 1 and not address:
         return same_port[0]
-    problems.append(
-        Problem(
-            f"this server, POD_IP:PADDLE_PORT = {address or '?'}:{port or '?'}, is not in "
-            f"{SERVERS} = {','.join(servers)}",
-            "both must be as the list has them; or set PADDLE_PSERVER_ID",
-        )
-    )
+    here = f"{address or '?'}:{port or '?'}"
+    text = f"this server, POD_IP:PADDLE_PORT = {here}, is not in {SERVERS} = {','.join(servers)}"
+    hint = "both must be as the list has them; or set PADDLE_PSERVER_ID"
+    problems.append(Problem(text, hint))
     return 0
