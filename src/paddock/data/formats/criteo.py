@@ -7,7 +7,7 @@ the same data: `1` ... `26` and `dense_feature`, so a model takes either. No I/O
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -65,14 +65,12 @@ class CriteoFormat:
         return _parse_compiled(self, block) if HAVE_NUMBA else _parse_plain(self, block)
 
 
-def _parsed(
-    rows: tuple[Ids, Floats, Floats], lines: int, bad: tuple[Bad, ...], bad_count: int
-) -> Parsed:
-    matrix, dense, label = rows
-    size = len(label)
-    batch = Batch(size, matrix_columns(SLOTS, matrix), {DENSE_SLOT: dense}, label)
-    seen = dict.fromkeys(("label", DENSE_SLOT, *SLOTS), size)
-    return Parsed(batch, lines, bad, bad_count, seen)
+def _batch(matrix: Ids, dense: Floats, label: Floats) -> Batch:
+    return Batch(len(label), matrix_columns(SLOTS, matrix), {DENSE_SLOT: dense}, label)
+
+
+def _seen(size: int) -> dict[str, int]:
+    return dict.fromkeys(("label", DENSE_SLOT, *SLOTS), size)
 
 
 def _reason(reason: int, field: int, text: bytes) -> str:
@@ -98,9 +96,8 @@ def _parse_compiled(form: CriteoFormat, block: bytes) -> Parsed:
         Bad(line, offset, _reason(reason, field, block[begin:end]))
         for line, offset, reason, field, begin, end in rows.bad[:bad_count].tolist()
     )
-    return _parsed(
-        (rows.matrix[:size], rows.dense[:size], rows.label[:size]), lines, bad, bad_count
-    )
+    batch = _batch(rows.matrix[:size], rows.dense[:size], rows.label[:size])
+    return Parsed(batch, lines, bad, bad_count, _seen(size))
 
 
 @kernel
@@ -195,14 +192,14 @@ def _parse_plain(form: CriteoFormat, block: bytes) -> Parsed:
             return values
         return values, [text_id(str(i), fields[i], form.ids) for i in range(1 + NUMBERS, FIELDS)]
 
-    lines = read_lines(block, row)
-    numbers = np.array([numbers for numbers, _ in lines.found]).reshape(-1, 1 + NUMBERS)
-    rows = (
-        np.array([ids for _, ids in lines.found], np.int64).reshape(-1, CATEGORIES),
+    lines, parsed = read_lines(block, row)
+    numbers = np.array([numbers for numbers, _ in lines]).reshape(-1, 1 + NUMBERS)
+    batch = _batch(
+        np.array([ids for _, ids in lines], np.int64).reshape(-1, CATEGORIES),
         ((numbers[:, 1:] - MIN) / RANGE).astype(np.float32),
         numbers[:, 0].astype(np.float32),
     )
-    return _parsed(rows, lines.count, lines.bad, lines.bad_count)
+    return replace(parsed, batch=batch, seen=_seen(len(lines)))
 
 
 def _numbers(fields: list[bytes]) -> list[float] | str:

@@ -10,13 +10,11 @@ import difflib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
+from paddock.data.batch import Batch
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks
-
-if TYPE_CHECKING:
-    from paddock.data.batch import Batch
 
 # Bad lines of one block that are kept with their reason; the others are only counted.
 BAD_KEPT = 100
@@ -51,18 +49,11 @@ class Parsed:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Lines(Generic[T]):
-    """The lines of a block after `read_lines`; fields as in Parsed."""
+def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> tuple[list[T], Parsed]:
+    """The examples that `read` makes of a block's lines, and what is Parsed but for their batch.
 
-    found: list[T]
-    count: int
-    bad: tuple[Bad, ...]
-    bad_count: int
-
-
-def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> Lines[T]:
-    """Read each line by `read`: it returns an example, None for no example, or an error text."""
+    read: returns an example, None for no example, or an error text.
+    """
     lines = block.split(b"\n")
     if not lines[-1]:
         del lines[-1]
@@ -78,7 +69,7 @@ def read_lines(block: bytes, read: Callable[[bytes], T | str | None]) -> Lines[T
         elif found is not None:
             good.append(found)
         offset += len(line) + 1
-    return Lines(good, len(lines), tuple(bad), bad_count)
+    return good, Parsed(Batch(0), len(lines), tuple(bad), bad_count)
 
 
 def label_of(sparse_slots: Sequence[str], label: str | None) -> str:

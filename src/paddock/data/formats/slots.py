@@ -7,7 +7,7 @@ Fields are apart by blanks or tabs; an empty line is nothing. No I/O here.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -206,12 +206,12 @@ def _parse_plain(form: SlotFormat, block: bytes) -> Parsed:
     kinds = {slot.encode(): kernel.SPARSE for slot in form.sparse}
     kinds |= {slot.encode(): kernel.DENSE for slot, _ in form.dense}
     kinds |= {form.label_slot.encode(): kernel.LABEL} if form.label_slot else {}
-    lines = read_lines(block, lambda line: _line(form, line.split(), kinds))
-    rows = _rows(form, len(lines.found), 0, 0)
+    lines, parsed = read_lines(block, lambda line: _line(form, line.split(), kinds))
+    rows = _rows(form, len(lines), 0, 0)
     more: list[tuple[int, int, int]] = []
     seen = dict.fromkeys((slot.decode() for slot in kinds), 0)
     unknown: Counter[str] = Counter()
-    for row, found in enumerate(lines.found):
+    for row, found in enumerate(lines):
         for column, slot in enumerate(form.sparse):
             first, *rest = found.get(slot.encode(), [form.padding])
             rows.matrix[row, column] = int(first)
@@ -228,8 +228,8 @@ def _parse_plain(form: SlotFormat, block: bytes) -> Parsed:
                 seen[slot] += 1
             else:
                 unknown[slot] += len(values)
-    batch = _batch(form, rows, len(lines.found), np.array(more, np.int64).reshape(-1, 3))
-    return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen, unknown)
+    batch = _batch(form, rows, len(lines), np.array(more, np.int64).reshape(-1, 3))
+    return replace(parsed, batch=batch, seen=seen, unknown=unknown)
 
 
 def _line(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -135,12 +135,11 @@ class CsvFormat:
             is_example = line.strip() and tuple(fields) != self.header
             return self._row(fields, places) if is_example else None
 
-        lines = read_lines(block, row)
-        names, size = [column.name for column in self.columns], len(lines.found)
-        values = dict(zip(names, zip(*lines.found, strict=True), strict=True)) if size else {}
+        lines, parsed = read_lines(block, row)
+        names, size = [column.name for column in self.columns], len(lines)
+        values = dict(zip(names, zip(*lines, strict=True), strict=True)) if size else {}
         batch = batch_of(size, self.columns, values or dict.fromkeys(names, ()))
-        seen = dict.fromkeys(names, size)
-        return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen)
+        return replace(parsed, batch=batch, seen=dict.fromkeys(names, size))
 
     def _fields(self, text: str) -> list[str]:
         if '"' not in text:

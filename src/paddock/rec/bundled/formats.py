@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -57,14 +57,12 @@ class WordFormat:
 
     def parse(self, block: bytes) -> Parsed:
         """The examples of whole lines."""
-        lines = read_lines(block.translate(_BETWEEN), _words_of)
-        good = lines.found
+        good, parsed = read_lines(block.translate(_BETWEEN), _words_of)
         flat = [word for words in good for word in words]
         lengths = np.fromiter((len(words) for words in good), np.int64, len(good))
         bag = Bag(np.array(flat, "S").astype(np.int64) if flat else np.empty(0, np.int64), lengths)
-        seen = {self.slot: len(good)}
         batch = Batch(len(good), {self.slot: bag})
-        return Parsed(batch, lines.count, lines.bad, lines.bad_count, seen)
+        return replace(parsed, batch=batch, seen={self.slot: len(good)})
 
 
 def _words_of(line: bytes) -> list[bytes] | str | None:

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from types import ModuleType
@@ -235,9 +235,9 @@ class LegacyFormat:
                 said = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
                 return f"{type(reader).__name__}.generate_sample: {said}"
 
-        lines = read_lines(block, samples)
-        batch = columns_of([one for some in lines.found for one in some], self.slots)
-        return Parsed(batch, lines.count, lines.bad, lines.bad_count)
+        found, parsed = read_lines(block, samples)
+        batch = columns_of([one for some in found for one in some], self.slots)
+        return replace(parsed, batch=batch)
 
     def _read_file(self, reader: Any, path: str) -> Iterator[Parsed]:
         made = reader.generate_batch_from_trainfiles([path])

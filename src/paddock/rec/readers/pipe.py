@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Thread
 from typing import IO
 
@@ -77,9 +77,8 @@ class PipeFormat:
         )
 
     def _parse(self, block: bytes) -> Parsed:
-        lines = read_lines(block, lambda line: self._sample(line.split()))
-        batch = columns_of(lines.found, self.slots)
-        return Parsed(batch, lines.count, lines.bad, lines.bad_count)
+        found, parsed = read_lines(block, lambda line: self._sample(line.split()))
+        return replace(parsed, batch=columns_of(found, self.slots))
 
     def _sample(self, fields: list[bytes]) -> Sample | str | None:
         """The slots of a line, or what is wrong with it; None of an empty one."""
