@@ -93,6 +93,9 @@ def test_split_by_key_is_typed_as_two_words(
     assert text.startswith("2 files, 3 lines, 12 B: ")
     assert "key: 1" in text
     assert (tmp_path / "train.txt-shards" / "train.txt-00001").exists()
+    (tmp_path / "clicks").mkdir()
+    (tmp_path / "clicks" / "part-0.txt").write_text("a 1\nb 2\n")
+    assert "clicks-shards" in said(capsys, "split", f"{tmp_path}/clicks/", "--count", 2)
     assert "needs a column" in said(
         capsys, "split", tmp_path / "train.txt", "--count", 2, "--by", "key", code=2
     )

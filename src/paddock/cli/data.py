@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,8 @@ def _split(args: ParsedCommand) -> int:
     from paddock.data.split import SplitRequest, split
 
     files = find_files(args.paths)
-    path = files[0].path  # of a URL: below the working directory
+    path = args.paths[0].rstrip("/")
+    path = path if os.path.isdir(path) else files[0].path  # of a URL: below the working directory
     args.out = args.out or (path.rpartition("/")[2] if "://" in path else path) + "-shards"
     wanted = SplitRequest(
         files, args.count, Path(args.out), args.by, args.key, args.seed, args.legacy,

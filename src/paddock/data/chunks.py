@@ -18,7 +18,7 @@ class DataFile:
 
 @dataclass(frozen=True, order=True)
 class Chunk:
-    """A range of a file: bytes of text, cut behind a newline; row groups of Parquet; or all of it.
+    """A range of a file: bytes of text, cut anywhere; row groups of Parquet; or all of it.
 
     path: local, or a URL that fsspec opens. start, end: bytes (text), row groups (Parquet); end
     of a file that cannot be cut (gz) is -1: all of it. A line belongs to the chunk it begins in.

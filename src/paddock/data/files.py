@@ -149,7 +149,8 @@ def _file_system(url: str) -> tuple[Any, str]:
 
 
 def _missing(path: str) -> UsageError:
-    return UsageError(f"'{path}' does not exist", hint="name files, directories or globs of data")
+    hint = "name files, directories or globs of data; paddock data generate makes some"
+    return UsageError(f"'{path}' does not exist", hint=hint)
 
 
 def _empty(path: str) -> UsageError:

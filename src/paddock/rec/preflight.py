@@ -145,7 +145,7 @@ def missing_data(runs: Sequence[TrainingRun], key_of: Callable[[str], str]) -> I
             if not os.path.exists(path):
                 parent = os.path.dirname(path)
                 names = os.listdir(parent) if os.path.isdir(parent) else []
-                hint = nearest(os.path.basename(path), names, "write a directory")
+                hint = nearest(os.path.basename(path), names, f"-o {key}=DIR")
                 if run.contract is ModelKind.BUNDLED:
                     hint = f"paddock data generate makes some; or -o {key}=DIR"
                 yield Problem(f"{key}: {path} does not exist", hint)

@@ -59,7 +59,7 @@ class ReturnedChunk(NamedTuple):
 
 
 class FailedChunk(NamedTuple):
-    """A chunk that nobody could read from record `start` on. pass_: in which pass."""
+    """A chunk that nobody could read from record `start` on (a dead letter). pass_: its pass."""
 
     pass_: int
     chunk: int

@@ -322,7 +322,7 @@ class Dispatch:
         self._return(rest._replace(deaths=rest.deaths + 1))
 
     def _revoke(self, found: ProgressReport, worker: LeaseHolder) -> None:
-        """The leases of a worker that is gone. # leased -> to do, or set aside"""
+        """Rebalance: the leases of a worker that is gone. # leased -> to do, or set aside"""
         assert self.pass_state is not None
         for place, lease in enumerate(worker.leases):
             least, most = found.seen.get(lease.number, (0, 0))

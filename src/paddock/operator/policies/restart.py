@@ -7,10 +7,10 @@ The first rule of failurePolicy that fits decides. Without one:
 | the cluster (Evicted, Preempted, NodeLost, Deleted) | whole gang, 3 times | whole gang, N |
 | the program (ExitCode, Signal, OOMKilled, Startup)  | the job fails       | whole gang, N |
 
-Failures are forgotten after healthy_seconds of running (Settings), so that a job of weeks is not
-ended by its fourth node. The first restart is at once, later ones wait, doubling. A replica of a
-role with restartScope Replica is made again alone, where its address stays (intranet Service, DNS);
-without a backoffLimit its program, too, has 3 restarts.
+backoffLimit is JobSet's maxRestarts. Failures are forgotten after healthy_seconds of running
+(Settings), so that a job of weeks is not ended by its fourth node. The first restart is at once,
+later ones wait, doubling. A replica of a role with restartScope Replica is made again alone, where
+its address stays (intranet Service, DNS); without a backoffLimit its program, too, has 3 restarts.
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ class Client:
         remote = self.group.tables.get(spec.name)
         if remote is not None and remote.spec == spec and remote.numbers == numbers:
             return  # What is on its way, and its order, belongs to what is known.
+        # The table's routing: as dealt, or as the servers say (torchrec: sharding plan).
         dealt = [len(shards) for shards in deal(spec.shards, len(self.peers))]
         owners = np.repeat(np.arange(len(dealt), dtype=np.int32), dealt)
         for server, answer in enumerate(answers):

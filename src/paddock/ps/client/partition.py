@@ -39,7 +39,7 @@ DENSE_OPS: dict[int, int] = {Op.PULL: Op.PULL_DENSE, Op.PUSH: Op.PUSH_DENSE, Op.
 
 @dataclass(slots=True)
 class RemoteTable:
-    """A table and where it is. numbers: what each server calls it. owners: server of each shard.
+    """A table and its routing. numbers: what each server calls it. owners: server of each shard.
 
     ahead: a pull that is on its way. parts: by server, the step and how many frames it has had.
     pulled: (keys (n,) int64, distinct, inverse) of the last pull, for the push that follows it.

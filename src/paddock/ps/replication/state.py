@@ -326,7 +326,7 @@ class ReplicaState:
         return replace(self, register=register, term=seen.term, stage=Stage.ALONE), []
 
     def _promoted(self: M, reply: LeaseReply) -> tuple[M, list[Action]]:
-        """A replica is promoted to primary: whatever its log has is the log."""
+        """A replica is promoted to primary (leader election): whatever its log has is the log."""
         assert len(self.history) < HISTORY_MAX
         term = reply.register.term
         after = replace(

@@ -54,7 +54,7 @@ class Engine:
         self.broken = ""  # why the server must end
 
     def write(self, record: LogRecord) -> WriteResult:
-        """A record is carried out once, and is as durable as --ack says when this returns.
+        """A record is carried out once, and as durable as --ack (Kafka: acks) says on return.
 
         Raises RequestError when it is not carried out: then nothing has changed.
         """

@@ -219,7 +219,7 @@ class SparseTable:
     def _admit(
         self, keys: I64, shows: F32, clicks: F32, *, now: float, lsn: int
     ) -> tuple[Flags, F32, F32]:
-        """(which keys have or get a row, shows and clicks to add to it)."""
+        """(which keys have or get a row, shows and clicks to add to it). Managed collision."""
         assert self._candidates is not None
         known = self._index.find(keys) >= 0
         if known.all():

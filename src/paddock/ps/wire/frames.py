@@ -24,7 +24,7 @@ assert _LAYOUT.size == HEADER_SIZE
 
 
 class Op(IntEnum):
-    """A frame's request. Those from 32 on change the server, and are records of its log."""
+    """A frame's request. Those from 32 on are records of the server's log, but for ARRIVE."""
 
     HELLO = 1  # JSON: versions, job, trainer; answered with the server's facts and a challenge
     PROOF = 2  # the HMAC of the challenge

@@ -1,4 +1,4 @@
-"""Windows: the pushes of a trainer that are applied, so that a repeat changes nothing. No I/O here.
+"""Windows: the pushes of a trainer that are applied, so that a push is idempotent. No I/O here.
 
 A push is named by (trainer, incarnation, sequence). Sequences are counted per server from 1, with
 no hole: whoever gives a number to a push resends it under that number until it is answered, and

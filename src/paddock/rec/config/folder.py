@@ -56,7 +56,8 @@ GIVEN = ("fluid.core.VarDesc.VarType.", "fluid.layers.gather")
 def inspect_folder(
     directory: str, file: str | None, world: ResolveContext, where: str, problems: list[Problem]
 ) -> ModelFolder | None:
-    """The model's folder by its kind; None, and problems, where it is none.
+    """Decides which model class is loaded: the folder by its kind; None, and problems, where it is
+    none.
 
     file: model.py as the configuration names it; None where the form has no key for it.
     """
@@ -278,8 +279,10 @@ def find_config(word: str, world: ResolveContext) -> str:
         raise UsageError(f"-m {word}: there is no such bundled model", hint=hint or there)
     if word.endswith((".yaml", ".yml")) or os.sep in word:
         parent = os.path.dirname(path)
-        others = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
-        hint = nearest(os.path.basename(word), others, f"nothing like it is in {parent}")
+        hint = f"there is no directory {parent}"
+        if os.path.isdir(parent):
+            others = sorted(os.listdir(parent))
+            hint = nearest(os.path.basename(word), others, f"nothing like it is in {parent}")
         raise UsageError(f"-m {word}: there is no such file", hint=hint)
     hint = hint or f"a config.yaml or its directory; {there}"
     raise UsageError(f"-m {word}: neither a file nor a bundled model", hint=hint)
