@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from paddock.rec.models.inputs import Fields, Hyper
 
 Tensor = Any
 Layer = Callable[[Tensor], Tensor]
-Part = TypeVar("Part")
 ZEROS = InitialSpec("zeros")
 
 
@@ -119,6 +118,7 @@ class Net(ABC):
     functional: Any  # The framework's module of functions, and its context without gradients.
     no_grad: Callable[[], AbstractContextManager[None]]
     batch_norm_layer: Callable[[int], Layer]
+    embedding_layer: Callable[..., EmbeddingBase]
     # Operations that are alike in both: relu(x), softmax(x, axis), class_loss(logits, label) ...
     relu: Callable[[Tensor], Tensor]
     sigmoid: Callable[[Tensor], Tensor]
@@ -145,7 +145,9 @@ class Net(ABC):
         """A table of `rows` rows: here, or on the servers. rule: None is that of the model."""
         first = replace(initial, seed=self._seed(name))
         spec = SparseSpec(name, dim, self.rule if rule is None else rule, first)
-        self.tables[name] = Table(self._kept(name, self._embedding(spec)), rows, self.like)
+        layer = self.embedding_layer(self.client, spec, push_in_backward=False)
+        setattr(self.root, name, layer)
+        self.tables[name] = Table(layer, rows, self.like)
         return self.tables[name]
 
     def linear(
@@ -154,7 +156,9 @@ class Net(ABC):
         """x @ weight + bias; the weight is Normal(0, 1 / sqrt(inputs)) if nothing is said."""
         weight = InitialSpec("normal", 1.0 / math.sqrt(inputs)) if weight is None else weight
         first = self.first(f"{name}.weight", (inputs, outputs), weight)
-        return self._kept(name, self._linear(first, np.zeros(outputs, np.float32)))
+        layer = self._linear(first, np.zeros(outputs, np.float32))
+        setattr(self.root, name, layer)
+        return layer
 
     def mlp(self, name: str, sizes: Sequence[int], activation: str = "relu") -> Layer:
         """Linear layers of these widths, the activation between them and not after the last."""
@@ -175,11 +179,15 @@ class Net(ABC):
         """A square convolution without bias, padded to keep the size. He et al. 2015, (10)."""
         initial = InitialSpec("normal", math.sqrt(2.0 / (outputs * size * size)))
         first = self.first(f"{name}.weight", (outputs, inputs, size, size), initial)
-        return self._kept(name, self._conv(first, stride))
+        layer = self._conv(first, stride)
+        setattr(self.root, name, layer)
+        return layer
 
     def batch_norm(self, name: str, channels: int) -> Layer:
         """A layer of (examples, channels, height, width); running statistics for evaluation."""
-        return self._kept(name, self.batch_norm_layer(channels))
+        layer = self.batch_norm_layer(channels)
+        setattr(self.root, name, layer)
+        return layer
 
     def parameter(self, name: str, shape: Sequence[int], initial: InitialSpec) -> Tensor:
         """A tensor that learns."""
@@ -189,11 +197,6 @@ class Net(ABC):
         """First values of a part, float32, made as a table's row: a function of seed and name."""
         drawn = Initial(replace(initial, seed=self._seed(name)), math.prod(shape))
         return drawn.values(np.zeros(1, np.int64)).reshape(shape)
-
-    def _kept(self, name: str, layer: Part) -> Part:
-        """The layer, which is a part of the model from here on."""
-        setattr(self.root, name, layer)
-        return layer
 
     def _seed(self, name: str) -> int:
         return zlib.crc32(f"{self.seed} {name}".encode())
@@ -266,8 +269,6 @@ class Net(ABC):
     def load_state(self, state: dict[str, Any]) -> None:
         """Dense parameters and buffers become these."""
 
-    @abstractmethod
-    def _embedding(self, spec: SparseSpec) -> EmbeddingBase: ...
     @abstractmethod
     def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> Layer: ...
     @abstractmethod

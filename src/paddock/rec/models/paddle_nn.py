@@ -12,7 +12,7 @@ from paddle.nn import functional
 from paddle.utils import dlpack
 
 from paddock.ps import paddle as ps_paddle
-from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.spec import OptimizerSpec
 from paddock.rec.data_parallel import AllReduceGroup
 from paddock.rec.models import paddle_private as private
 from paddock.rec.models.net import Layer, Net
@@ -25,7 +25,7 @@ class PaddleNet(Net):
     framework = ps_paddle.PADDLE
     name = "paddle"
     functional, no_grad = functional, staticmethod(paddle.no_grad)
-    batch_norm_layer = nn.BatchNorm2D
+    batch_norm_layer, embedding_layer = nn.BatchNorm2D, ps_paddle.Embedding
     relu, sigmoid = staticmethod(functional.relu), staticmethod(functional.sigmoid)
     softmax = staticmethod(functional.softmax)
     class_loss = staticmethod(functional.cross_entropy)
@@ -67,9 +67,6 @@ class PaddleNet(Net):
     def load_state(self, state: dict[str, Any]) -> None:
         self.root.set_state_dict(state)
 
-    def _embedding(self, spec: SparseSpec) -> ps_paddle.Embedding:
-        return ps_paddle.Embedding(self.client, spec, push_in_backward=False)
-
     def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> nn.Layer:
         return _with(nn.Linear(*weight.shape), weight=weight, bias=bias)
 
@@ -80,7 +77,8 @@ class PaddleNet(Net):
 
     def batch_norm(self, name: str, channels: int) -> Layer:
         """A function of the layer's parts: the layer itself warns at every call in training."""
-        layer = self._kept(name, self.batch_norm_layer(channels))
+        layer = self.batch_norm_layer(channels)
+        setattr(self.root, name, layer)
         parts = *private.statistics_of(layer), layer.weight, layer.bias
         return lambda x: functional.batch_norm(x, *parts, training=self.root.training)
 
@@ -109,11 +107,6 @@ class PaddleGroup(AllReduceGroup):
         tensor = paddle.to_tensor(numbers)
         distributed.all_reduce(tensor)
         numbers[...] = tensor.numpy()
-
-    def gather(self, thing: object) -> list[Any]:
-        found: list[Any] = []
-        distributed.all_gather_object(found, thing)
-        return found
 
 
 NET, GROUP = PaddleNet, PaddleGroup

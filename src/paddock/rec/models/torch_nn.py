@@ -11,7 +11,7 @@ from torch import distributed, nn
 from torch.nn import functional
 
 from paddock.ps import torch as ps_torch
-from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.spec import OptimizerSpec
 from paddock.rec.data_parallel import AllReduceGroup
 from paddock.rec.models.net import Net
 
@@ -22,7 +22,7 @@ class TorchNet(Net):
     framework = ps_torch.TORCH
     name = "torch"
     functional, no_grad = functional, staticmethod(torch.no_grad)
-    batch_norm_layer = nn.BatchNorm2d
+    batch_norm_layer, embedding_layer = nn.BatchNorm2d, ps_torch.Embedding
     relu, sigmoid = staticmethod(torch.relu), staticmethod(torch.sigmoid)
     softmax = staticmethod(torch.softmax)
     class_loss = staticmethod(functional.cross_entropy)
@@ -62,9 +62,6 @@ class TorchNet(Net):
     def load_state(self, state: dict[str, Any]) -> None:
         self.root.load_state_dict({name: torch.from_numpy(one) for name, one in state.items()})
 
-    def _embedding(self, spec: SparseSpec) -> ps_torch.Embedding:
-        return ps_torch.Embedding(self.client, spec, push_in_backward=False)
-
     def _linear(self, weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
         # torch keeps (outputs, inputs).
         return _with(nn.Linear(*weight.shape, device="meta"), weight=weight.T, bias=bias)
@@ -97,11 +94,6 @@ class TorchGroup(AllReduceGroup):
     def add(self, numbers: NDArray[Any]) -> None:
         """Adds up (n,) float32 or float64 over all copies, in place."""
         distributed.all_reduce(torch.from_numpy(numbers))
-
-    def gather(self, thing: object) -> list[Any]:
-        found: list[Any] = [None] * self.size
-        distributed.all_gather_object(found, thing)
-        return found
 
 
 NET, GROUP = TorchNet, TorchGroup

@@ -8,7 +8,7 @@ are drawn from windows of `shuffle` of them, each ordered by seed, epoch and the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -97,16 +97,15 @@ class ChunkSource:
     def open(self, epoch: int, position: object | None) -> Iterator[SourceBatch]:
         """Batches from `position` on (None: all)."""
         start, size = ChunkOffset.read(position), self._reading.batch_size
-        drawn = start.drawn
-        with closing(self._pieces(islice(self._chunks, start.chunk, None), start.chunk)) as pieces:
-            stock = _Stock(self._checked(pieces), start)
-            for begin, examples in self._windows(stock, epoch):
+        drawn, chunks = start.drawn, islice(self._chunks, start.chunk, None)
+        with closing(self._windows(chunks, start, epoch)) as windows:
+            for begin, examples, end in windows:
                 for at in range(drawn, examples.size, size):
                     batch = examples[at : at + size]
                     if batch.size < size and self._reading.drop_last:
                         return
                     here = ChunkOffset(begin.chunk, begin.done, at + batch.size)
-                    behind = stock.position if at + batch.size == examples.size else here
+                    behind = end if at + batch.size == examples.size else here
                     yield SourceBatch(self._make(batch), batch.size, behind.as_json())
                 drawn = 0
 
@@ -122,15 +121,60 @@ class ChunkSource:
 
     def _examples(self, epoch: int, number: int, skip: int) -> Iterator[Batch]:
         """Examples of a chunk behind the first `skip`, in the order in which they are drawn."""
-        with closing(self._pieces([self._chunks[number]], number)) as pieces:
-            stock = _Stock(self._checked(pieces), ChunkOffset(number))
-            for _, examples in self._windows(stock, epoch):
+        chunks = [self._chunks[number]]
+        with closing(self._windows(chunks, ChunkOffset(number), epoch)) as windows:
+            for _, examples, _ in windows:
                 if skip < examples.size:
                     yield examples[skip:]
                 skip = max(0, skip - examples.size)
 
-    def _pieces(self, chunks: Iterable[Chunk], first: int) -> ReadAhead[ParsedUnit]:
-        """The pieces of chunks, read ahead. first: the number of the first chunk."""
+    def _windows(
+        self, chunks: Iterable[Chunk], start: ChunkOffset, epoch: int
+    ) -> Generator[tuple[ChunkOffset, Batch, ChunkOffset], None, None]:
+        """Examples in the order in which they are drawn, and where each window begins and ends.
+
+        chunks: from that of `start` on.
+        """
+        size, window = self._reading.batch_size, max(self._reading.shuffle, 0)
+        # A window has whole batches, so that only the last batch of an epoch is a small one.
+        span = -(-window // size) * size if window else size
+        here, skip = ChunkOffset(start.chunk, start.done), start.done
+        read: list[tuple[int, Batch]] = []  # and not drawn: number of the chunk, its examples
+        with closing(self._pieces(chunks, start.chunk)) as pieces:
+            while True:
+                held = sum(part.size for _, part in read)
+                while held < span and (piece := next(pieces, None)) is not None:
+                    examples = piece.examples
+                    if skip and piece.unit.chunk == here.chunk:
+                        skipped = min(skip, examples.size)
+                        skip -= skipped
+                        examples = examples[skipped:]
+                    if examples.size:
+                        read.append((piece.unit.chunk, examples))
+                        held += examples.size
+                begin, drawn, wanted = here, list[Batch](), span
+                while read and wanted:
+                    number, part = read[0]
+                    some, rest = part[:wanted], part[wanted:]
+                    read[0:1] = [(number, rest)] if rest.size else []
+                    done = here.done if number == here.chunk else 0
+                    here = ChunkOffset(number, done + some.size)
+                    drawn.append(some)
+                    wanted -= some.size
+                if not drawn:
+                    return
+                examples = join(drawn)
+                if window:
+                    seed = [self._seed, epoch, begin.chunk, begin.done]
+                    order = np.random.default_rng(seed).permutation(examples.size)
+                    examples = take(examples, order)
+                yield begin, examples, here
+
+    def _pieces(self, chunks: Iterable[Chunk], first: int) -> Generator[ParsedUnit, None, None]:
+        """The pieces of chunks, read ahead. first: the number of the first chunk.
+
+        Raises UsageError for more bad lines than the reading allows.
+        """
         form, processes = self._form, self._reading.loader_processes
         units = cut_units(form, chunks, first)
         if processes and isinstance(form, PARALLEL):
@@ -139,39 +183,21 @@ class ChunkSource:
             pieces = read_in_processes(form, units, processes)
         else:
             pieces = (piece for unit in units for piece in read_unit(form, unit))
-        return ReadAhead(pieces, PIECES_AHEAD)
-
-    def _windows(self, stock: _Stock, epoch: int) -> Iterator[tuple[ChunkOffset, Batch]]:
-        """Examples in the order in which they are drawn, and where each window begins."""
-        size, window = self._reading.batch_size, max(self._reading.shuffle, 0)
-        # A window has whole batches, so that only the last batch of an epoch is a small one.
-        span = -(-window // size) * size if window else size
-        while True:
-            begin = stock.position
-            examples = stock.take(span)
-            if not examples.size:
-                return
-            if window:
-                seed = [self._seed, epoch, begin.chunk, begin.done]
-                order = np.random.default_rng(seed).permutation(examples.size)
-                examples = take(examples, order)
-            yield begin, examples
-
-    def _checked(self, pieces: Iterable[ParsedUnit]) -> Iterator[ParsedUnit]:
         self.bad_count = 0
-        for piece in pieces:
-            self.bad_count += piece.counts.bad_count
-            if self.bad_count > self._reading.bad_max:
-                bad = piece.counts.bad[0]
-                raise UsageError(
-                    f"{bad_place(piece, bad)}: {bad.reason}",
-                    hint="`paddock data check` lists all such lines",
-                )
-            if not self._has_warned:
-                self.coverage.add(piece.counts)
-                if self.coverage.examples >= WARN_EXAMPLES:
-                    self._tell()
-            yield piece
+        with closing(ReadAhead(pieces, PIECES_AHEAD)) as ahead:
+            for piece in ahead:
+                self.bad_count += piece.counts.bad_count
+                if self.bad_count > self._reading.bad_max:
+                    bad = piece.counts.bad[0]
+                    raise UsageError(
+                        f"{bad_place(piece, bad)}: {bad.reason}",
+                        hint="`paddock data check` lists all such lines",
+                    )
+                if not self._has_warned:
+                    self.coverage.add(piece.counts)
+                    if self.coverage.examples >= WARN_EXAMPLES:
+                        self._tell()
+                yield piece
         self._tell()
 
     def _tell(self) -> None:
@@ -179,39 +205,6 @@ class ChunkSource:
             self._has_warned = True
             for line in self.coverage.warnings():
                 self._warn(line)
-
-
-class _Stock:
-    """Examples that were read and not yet taken, and where the first of them is."""
-
-    def __init__(self, pieces: Iterator[ParsedUnit], start: ChunkOffset) -> None:
-        self._pieces = pieces
-        self._parts: list[tuple[int, Batch]] = []  # number of the chunk, its examples
-        self._skip = start.done
-        self.position = ChunkOffset(start.chunk, start.done)
-
-    def take(self, count: int) -> Batch:
-        """The next `count` examples, fewer at the end."""
-        held = sum(part.size for _, part in self._parts)
-        while held < count and (piece := next(self._pieces, None)) is not None:
-            examples = piece.examples
-            if self._skip and piece.unit.chunk == self.position.chunk:
-                skipped = min(self._skip, examples.size)
-                self._skip -= skipped
-                examples = examples[skipped:]
-            if examples.size:
-                self._parts.append((piece.unit.chunk, examples))
-                held += examples.size
-        taken: list[Batch] = []
-        while self._parts and count:
-            chunk, part = self._parts[0]
-            some, rest = part[:count], part[count:]
-            self._parts[0:1] = [(chunk, rest)] if rest.size else []
-            done = self.position.done if chunk == self.position.chunk else 0
-            self.position = ChunkOffset(chunk, done + some.size)
-            taken.append(some)
-            count -= some.size
-        return join(taken) if taken else Batch(0)
 
 
 FORMATS = ("slots", "criteo", "csv", "parquet")
