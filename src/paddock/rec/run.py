@@ -80,7 +80,7 @@ def _hand_over(recipe: Recipe, words: Sequence[str]) -> dict[str, str]:
         text = recipe.to_json()
         if not hasattr(os, "memfd_create") or Recipe.from_json(text) != recipe:
             return {}  # workers resolve the same files
-    except TypeError:  # a date of YAML
+    except (TypeError, ValueError):  # a date of YAML, an empty name of the job
         return {}
     descriptor = os.memfd_create("recipe")
     os.fchmod(descriptor, 0o600)

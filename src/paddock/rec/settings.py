@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
-from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+
+from paddock.ps.wire.values import value_from
 
 
 class EngineKind(Enum):
@@ -164,8 +164,8 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
-        """The recipe that to_json() wrote. Raises ValueError, TypeError or KeyError for another."""
-        found: Recipe = _typed(cls, json.loads(text))
+        """The recipe that to_json() wrote. Raises ValueError for another."""
+        found: Recipe = value_from(cls, json.loads(text))
         return found
 
 
@@ -173,16 +173,3 @@ def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     raise TypeError(f"{type(value).__name__} is no value of JSON")
-
-
-def _typed(kind: Any, value: Any) -> Any:
-    """A value of JSON as a field's type has it: dataclasses, enums and tuples, nested."""
-    if get_origin(kind) is UnionType:  # X | None
-        (kind,) = (one for one in get_args(kind) if one is not NoneType)
-        return None if value is None else _typed(kind, value)
-    if get_origin(kind) is tuple:
-        return tuple(_typed(get_args(kind)[0], one) for one in value)
-    if isinstance(kind, type) and is_dataclass(kind):
-        hints = get_type_hints(kind)
-        return kind(**{name: _typed(hints[name], one) for name, one in value.items()})
-    return kind(value) if isinstance(kind, type) and issubclass(kind, Enum) else value

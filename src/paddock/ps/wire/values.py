@@ -7,15 +7,17 @@ are left out: a newer side may say more.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from enum import Enum
 from functools import lru_cache
 from types import UnionType
-from typing import Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hints
 
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.xxh3 import Buffer
+
+if TYPE_CHECKING:
+    from paddock.ps.xxh3 import Buffer
 
 _hints: Callable[[Any], dict[str, Any]] = lru_cache(get_type_hints)
 
@@ -50,13 +52,13 @@ def value_from(kind: Any, data: Any, where: str = "it") -> Any:
         kinds = inner[:1] * len(data) if origin is list or inner[-1] is ... else inner
         if len(kinds) == len(data):
             return origin(value_from(t, one, where) for t, one in zip(kinds, data, strict=True))
-    if origin is dict and isinstance(data, dict):
+    if origin in (dict, Mapping) and isinstance(data, dict):
         return {inner[0](key): value_from(inner[1], one, where) for key, one in data.items()}
     if origin is UnionType:  # `T | None`
         return None if data is None else value_from(inner[0], data, where)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(data)
-    if kind is Any or type(data) is kind:
+    if kind in (Any, object) or type(data) is kind:
         return data
     if kind is float and type(data) is int:
         return float(data)
