@@ -170,7 +170,7 @@ def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
     from paddock.data.chunks import Chunk
     from paddock.data.files import blocks, is_parquet
     from paddock.data.formats.slots import format_of, slots_of_lines
-    from paddock.rec.config.keys import KINDS, BadValue
+    from paddock.rec.config.keys import BadValue, value_of
     from paddock.rec.readers.source import make_format
 
     name, (reading, config) = args.format, _config_reading(args.config)
@@ -185,8 +185,8 @@ def _format(args: ParsedCommand, files: list[DataFile]) -> tuple[str, Format]:
         name = "parquet" if is_table else format_of(head)
     if args.sparse_slots or args.dense_slots:
         try:
-            names = KINDS["names"](args.sparse_slots or "")
-            widths = KINDS["name:width"](args.dense_slots or "")
+            names = value_of("names", args.sparse_slots or "")
+            widths = value_of("name:width", args.dense_slots or "")
         except BadValue as error:
             raise UsageError(*error.args[:1], hint=error.args[1]) from error
         reading = replace(reading, sparse_slots=names, dense_slots=widths)

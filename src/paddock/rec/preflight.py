@@ -138,17 +138,20 @@ def missing_data(runs: Sequence[TrainingRun], key_of: Callable[[str], str]) -> I
     sides = [("reading", run) for run in runs if run.task is Task.TRAIN]
     for side, run in [*sides, *(("test", run) for run in runs)]:
         reading = run.reading if side == "reading" else run.test
-        key = key_of(f"{side}.data")
         for path in reading.paths if reading is not None else ():
             if is_elsewhere(path) or any(c in path for c in "*?["):
                 continue
-            if not os.path.exists(path):
+            is_there = os.path.exists(path)
+            if is_there and (not os.path.isdir(path) or os.listdir(path)):
+                continue
+            key = key_of(f"{side}.data")
+            if not is_there:
                 parent = os.path.dirname(path)
                 names = os.listdir(parent) if os.path.isdir(parent) else []
                 hint = nearest(os.path.basename(path), names, f"-o {key}=DIR")
                 if run.contract is ModelKind.BUNDLED:
                     hint = f"paddock data generate makes some; or -o {key}=DIR"
                 yield Problem(f"{key}: {path} does not exist", hint)
-            elif os.path.isdir(path) and not os.listdir(path):
+            else:
                 what = f"{key}: {path} is an empty directory"
                 yield Problem(what, "put files there, or name another")

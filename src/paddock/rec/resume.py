@@ -171,8 +171,24 @@ class RunStart:
 
     def choose(self, learner: Learner, source: Source) -> WorkerOffset | None:
         """The offset at which this worker goes on; None: the beginning. Raises UsageError."""
+        directory, warm = self.run.saving.directory, self.run.warm_start
         if self.client is None:
-            return self._choose_alone(learner, source)
+            if self.run.resume and directory is not None and checkpoints.has_latest(directory):
+                where = checkpoints.latest(directory)
+                # Bundled models write the files of one server, and where they are beside them.
+                if is_of_servers(where) and not Path(where, checkpoints.STATE).is_file():
+                    raise UsageError(
+                        f"checkpoint {where} was made by servers, and this run has none",
+                        hint="engine local_cluster or cluster; or warm start: a bundled model from "
+                        "it, others from an export",
+                    )
+                learner.load(where)
+                positions = checkpoints.read_state(where).get("positions", {})
+                return self._position(where, positions, source)
+            self._tell_afresh()
+            if warm is not None:
+                learner.load(checkpoints.latest(warm))
+            return None
         checkpoint = self._resumed()
         if checkpoint is not None:
             where, mine = str(checkpoint.path), self.client.tables
@@ -180,8 +196,8 @@ class RunStart:
             return self._position(where, checkpoint.positions, source)
         if self.group.has_resumed():
             return self._told(self.client)
-        if self.run.warm_start is not None:
-            self._warm(self.run.warm_start, learner)
+        if warm is not None:
+            self._warm(warm, learner)
         return None
 
     def _told(self, client: ps.Client) -> WorkerOffset:
@@ -205,25 +221,6 @@ class RunStart:
         if not is_asked or directory is None or latest_name(Path(directory)) is None:
             return None
         return open_checkpoint(directory)
-
-    def _choose_alone(self, learner: Learner, source: Source) -> WorkerOffset | None:
-        directory = self.run.saving.directory
-        if self.run.resume and directory is not None and checkpoints.has_latest(directory):
-            where = checkpoints.latest(directory)
-            # Bundled models write the files of one server, and where they are beside them.
-            if is_of_servers(where) and not Path(where, checkpoints.STATE).is_file():
-                raise UsageError(
-                    f"checkpoint {where} was made by servers, and this run has none",
-                    hint="engine local_cluster or cluster; or warm start: a bundled model from it, "
-                    "others from an export",
-                )
-            learner.load(where)
-            positions = checkpoints.read_state(where).get("positions", {})
-            return self._position(where, positions, source)
-        self._tell_afresh()
-        if self.run.warm_start is not None:
-            learner.load(checkpoints.latest(self.run.warm_start))
-        return None
 
     def _position(
         self, where: str, positions: Mapping[str, Mapping[str, Any] | None], source: Source

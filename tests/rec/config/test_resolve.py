@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddock.rec.config.folder import ResolveContext, find_config
-from paddock.rec.config.keys import KINDS, BadValue
+from paddock.rec.config.keys import BadValue, value_of
 from paddock.rec.config.resolve import resolve
 from paddock.rec.settings import EngineKind, ModelKind, Task
 from rec.config.conftest import FLUID, HOOKS, TWO, Bench
@@ -492,7 +492,7 @@ def test_tree_models_and_unknown_engines_are_refused(bench: Bench) -> None:
 def test_another_word_for_a_known_one_is_told_once() -> None:
     """pslib is a way to say ps, and one of the words."""
     with pytest.raises(BadValue) as caught:
-        KINDS["fleet_mode"]("moon")
+        value_of("fleet_mode", "moon")
     assert caught.value.args[1] == "choose one of ps, pslib, collective"
 
 

@@ -18,7 +18,6 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +280,13 @@ SCHEDULERS = {
 
 
 def rule_of(hyper: Hyper) -> OptimizerSpec:
-    """The optimizer that a config names. Raises UsageError for one that is not known."""
+    """The optimizer that a config names, with its learning rate over the steps.
+
+    decay_rate alone is exponential, as in PaddleRec. Raises UsageError for what is not known.
+
+    >>> rule_of(Hyper({"optimizer.decay_rate": 0.5, "optimizer.decay_steps": 100})).schedule.kind
+    'exponential'
+    """
     name = hyper("optimizer.class", "Adam")
     hyper("optimizer.strategy", "sync")  # The job's strategy is read elsewhere.
     if name.lower() not in RULES:
@@ -289,33 +294,23 @@ def rule_of(hyper: Hyper) -> OptimizerSpec:
             f"hyper_parameters.optimizer.class is {name!r}", hint="one of " + ", ".join(RULES)
         )
     rate, l2 = hyper("optimizer.learning_rate", 0.001), hyper("optimizer.l2", 0.0)
-    return OptimizerSpec(name.lower(), rate, l2=l2, schedule=schedule_of(hyper, rate))
-
-
-def schedule_of(hyper: Hyper, rate: float) -> ScheduleSpec:
-    """The learning rate over the steps; decay_rate alone is exponential, as in PaddleRec.
-
-    >>> schedule_of(Hyper({"optimizer.decay_rate": 0.5, "optimizer.decay_steps": 100}), 0.1).kind
-    'exponential'
-    """
     decay, every = hyper("optimizer.decay_rate", 1.0), hyper("optimizer.decay_steps", 1)
-    name = hyper("optimizer.scheduler", "constant" if decay == 1.0 else "exponential")
-    kind = SCHEDULERS.get(name.lower())
+    word = hyper("optimizer.scheduler", "constant" if decay == 1.0 else "exponential")
+    kind = SCHEDULERS.get(word.lower())
     if kind is None:
         hint = "one of " + ", ".join(dict.fromkeys(SCHEDULERS.values()))
-        raise UsageError(f"hyper_parameters.optimizer.scheduler is {name!r}", hint=hint)
+        raise UsageError(f"hyper_parameters.optimizer.scheduler is {word!r}", hint=hint)
     part = 1.0 / (rate or 1.0)  # The file has rates, a ScheduleSpec parts of the optimizer's own.
-    found = ScheduleSpec(
-        kind,
-        warmup_steps=hyper("optimizer.warmup_steps", 0),
-        warmup_start=hyper("optimizer.start_lr", 0.0) * part,
-    )
+    more: dict[str, Any] = {}
     if kind == "piecewise":
-        values = tuple(one * part for one in hyper("optimizer.values", [rate]))
-        return replace(found, boundaries=tuple(hyper("optimizer.boundaries", [0])), values=values)
-    if kind == "cosine":
+        more["values"] = tuple(one * part for one in hyper("optimizer.values", [rate]))
+        more["boundaries"] = tuple(hyper("optimizer.boundaries", [0]))
+    elif kind == "cosine":
         # Who has a learning_rate below the file's end_lr has it throughout.
-        return replace(found, rate=min(1.0, hyper("optimizer.end_lr", 0.0) * part), every=every)
-    if kind == "constant":
-        return found
-    return replace(found, rate=decay, every=every, staircase=hyper("optimizer.staircase", True))
+        more = {"rate": min(1.0, hyper("optimizer.end_lr", 0.0) * part), "every": every}
+    elif kind != "constant":
+        stairs = hyper("optimizer.staircase", True)
+        more = {"rate": decay, "every": every, "staircase": stairs}
+    warmup, start = hyper("optimizer.warmup_steps", 0), hyper("optimizer.start_lr", 0.0) * part
+    schedule = ScheduleSpec(kind, warmup_steps=warmup, warmup_start=start, **more)
+    return OptimizerSpec(name.lower(), rate, l2=l2, schedule=schedule)

@@ -6,10 +6,10 @@ any case ("mapped"), changes nothing ("ignored"), or is refused with what to wri
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from paddock.command_line import nearest
@@ -18,7 +18,6 @@ from paddock.rec.config.document import Document, Path
 
 MAPPED, IGNORED, REFUSED = "mapped", "ignored", "refused"  # kinds of keys that are not read
 MAX_COUNT = 1 << 40
-Kind = Callable[[Any], Any]  # what YAML gave -> the value; raises BadValue
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class KeyReader:
                 if isinstance(value, str):
                     value = self.expand(value, source, path)
                 try:
-                    settings[key.field] = Given(KINDS[key.kind](value), source)
+                    settings[key.field] = Given(value_of(key.kind, value), source)
                 except BadValue as error:
                     what, hint = error.args
                     self.fault(source, f"{dotted} is {shown(dotted, repr(value))}: {what}", hint)
@@ -110,15 +109,77 @@ class KeyReader:
 
 # ------------------------------------------------------------------------------------ the kinds
 
+_TREES = BadValue("tree-based deep match is not supported", "write single or cluster")
+# The words of a kind; and others, which mean one of these or are refused.
+CHOICES: dict[str, tuple[str, Mapping[str, str | BadValue]]] = {
+    "engine": (
+        "single local_cluster cluster",
+        dict.fromkeys(("tdm_single", "tdm_local_cluster", "tdm_cluster"), _TREES),
+    ),
+    "strategy": (
+        "sync async half_async geo",
+        {
+            "heter": BadValue(
+                "heterogeneous servers are not supported", "write sync, async or geo"
+            ),
+            "gpubox": BadValue(
+                "embeddings in GPU memory (gpubox) are not supported",
+                "write async: embeddings are on the servers, dense layers use use_gpu",
+            ),
+        },
+    ),
+    "device": ("cpu gpu xpu npu", {}),
+    "assignment": ("blocks modulo size dynamic", {}),
+    "framework": ("paddle torch", {}),
+    "missing": ("fail init zero", {}),
+    "fleet_mode": ("ps pslib collective", {"pslib": "ps"}),
+}
+LEAST = {"whole number": None, "count": 1, "count or 0": 0, "interval": None}  # whole numbers
+KINDS = (*CHOICES, *LEAST, "minutes", "true or false", "text", "path", "names", "name:width", "any")
 
-def _bool(value: Any) -> bool:
+
+def value_of(kind: str, value: Any) -> Any:
+    """A value of YAML as its kind, one of KINDS, has it. Raises BadValue.
+
+    >>> value_of("count", "3"), value_of("names", "a, b"), value_of("name:width", "dense:2,3")
+    (3, ('a', 'b'), {'dense': 6})
+    """
+    if kind == "any":
+        return value
+    if kind in ("text", "path"):
+        if isinstance(value, (dict, list)):
+            raise BadValue("not a text", "write one word")
+        return str(value) or None
+    if kind == "names":
+        if isinstance(value, dict):
+            raise BadValue("not a list of names", 'write "a b c" or [a, b, c]')
+        items = value if isinstance(value, list) else str(value).replace(",", " ").split()
+        return tuple(str(each) for each in items)
+    if kind == "name:width":  # or name:dim,dim: dimensions are multiplied
+        if isinstance(value, dict):
+            return {str(name): value_of("count", width) for name, width in value.items()}
+        widths = {}
+        for item in value if isinstance(value, list) else str(value).split():
+            name, _, text = str(item).partition(":")
+            dims = text.strip("[]").split(",") if text else []
+            if not all(dim.isdecimal() and 0 < int(dim) < MAX_COUNT for dim in dims):
+                raise BadValue(f"{item!r} is not name:width", "write dense_feature:13")
+            widths[name] = math.prod(map(int, dims))
+        return widths
     word = str(value).strip().lower()
-    if word not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
-        raise BadValue("neither true nor false", "write True or False")
-    return word in ("true", "1", "yes", "on")
-
-
-def _number(value: Any, *, is_whole: bool = False, least: int | None = None) -> Any:
+    if kind == "true or false":
+        if word not in ("true", "1", "yes", "on", "false", "0", "no", "off"):
+            raise BadValue("neither true nor false", "write True or False")
+        return word in ("true", "1", "yes", "on")
+    if kind in CHOICES:
+        words, others = CHOICES[kind]
+        chosen = others.get(word, word)
+        if isinstance(chosen, BadValue):
+            raise chosen
+        if chosen not in words.split():
+            can = [*words.split(), *(other for other in others if isinstance(others[other], str))]
+            raise BadValue("there is no such word", nearest(word, dict.fromkeys(can)))
+        return chosen
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise BadValue("not a number", "write a number")
     try:
@@ -127,88 +188,17 @@ def _number(value: Any, *, is_whole: bool = False, least: int | None = None) -> 
         raise BadValue("not a number", "write a number") from error
     if not abs(found) <= MAX_COUNT:  # NaN, too
         raise BadValue("not a number one can count with", f"at most {MAX_COUNT}")
-    if not is_whole:
-        return found
+    if kind == "minutes":
+        return max(found, 0.0) or None
     if found != int(found):
         raise BadValue("not a whole number", "write a whole number")
+    if kind == "interval":  # -1 and 0 are off
+        return max(int(found), 0) or None
+    least = LEAST[kind]
     if least is not None and found < least:
         raise BadValue(f"less than {least}", f"write a whole number from {least} on")
     return int(found)
 
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, (dict, list)):
-        raise BadValue("not a text", "write one word")
-    return str(value) or None
-
-
-def _words(value: Any) -> tuple[str, ...]:
-    """Names with blanks or commas between them, or a list."""
-    if isinstance(value, dict):
-        raise BadValue("not a list of names", 'write "a b c" or [a, b, c]')
-    items = value if isinstance(value, list) else str(value).replace(",", " ").split()
-    return tuple(str(each) for each in items)
-
-
-def _dense(value: Any) -> dict[str, int]:
-    """`name:dim name:dim,dim`: dimensions are multiplied."""
-    if isinstance(value, dict):
-        return {str(name): _count(width) for name, width in value.items()}
-    items = value if isinstance(value, list) else str(value).split()
-    found = {}
-    for item in items:
-        name, _, dims = str(item).partition(":")
-        width = 1
-        for dim in dims.strip("[]").split(",") if dims else ():
-            if not dim.isdecimal() or not 0 < int(dim) < MAX_COUNT:
-                raise BadValue(f"{item!r} is not name:width", "write dense_feature:13")
-            width *= int(dim)
-        found[name] = width
-    return found
-
-
-def _choice(words: str, others: Mapping[str, str | BadValue], value: Any) -> str:
-    """A word of these. others: words that mean another one, or that are refused."""
-    said = str(value).strip().lower()
-    found = others.get(said, said)
-    if isinstance(found, BadValue):
-        raise found
-    if found not in words.split():
-        can = [*words.split(), *(word for word in others if isinstance(others[word], str))]
-        raise BadValue("there is no such word", nearest(said, dict.fromkeys(can)))
-    return found
-
-
-_TREES = BadValue("tree-based deep match is not supported", "write single or cluster")
-ENGINES = dict.fromkeys(("tdm_single", "tdm_local_cluster", "tdm_cluster"), _TREES)
-STRATEGIES = {
-    "heter": BadValue("heterogeneous servers are not supported", "write sync, async or geo"),
-    "gpubox": BadValue(
-        "embeddings in GPU memory (gpubox) are not supported",
-        "write async: embeddings are on the servers, dense layers use use_gpu",
-    ),
-}
-_whole, _count = (partial(_number, is_whole=True, least=least) for least in (None, 1))
-KINDS: dict[str, Kind] = {
-    "any": lambda value: value,
-    "true or false": _bool,
-    "whole number": _whole,
-    "count": _count,
-    "count or 0": partial(_number, is_whole=True, least=0),
-    "interval": lambda value: max(_whole(value), 0) or None,  # -1 and 0 are off
-    "minutes": lambda value: max(_number(value), 0.0) or None,
-    "text": _text,
-    "path": _text,
-    "names": _words,
-    "name:width": _dense,
-    "engine": partial(_choice, "single local_cluster cluster", ENGINES),
-    "strategy": partial(_choice, "sync async half_async geo", STRATEGIES),
-    "device": partial(_choice, "cpu gpu xpu npu", {}),
-    "assignment": partial(_choice, "blocks modulo size dynamic", {}),
-    "framework": partial(_choice, "paddle torch", {}),
-    "missing": partial(_choice, "fail init zero", {}),
-    "fleet_mode": partial(_choice, "ps pslib collective", {"pslib": "ps"}),
-}
 
 HIDDEN = "******"
 WORDS = ("secret", "passw", "credential", "private_key", "access_key", "api_key", "apikey")

@@ -13,6 +13,7 @@ import re
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import paddle
@@ -208,17 +209,8 @@ def shares(files: Sequence[str], workers: int) -> list[Share]:
     kinds = {re.sub(r"\d+", "", os.path.basename(file)) for file in files}
     if len(files) < workers or len(kinds) > 1:
         return [Share(tuple(files), worker, workers) for worker in range(workers)]
-    return [Share(tuple(block(files, worker, workers))) for worker in range(workers)]
-
-
-def block(files: Sequence[str], worker: int, workers: int) -> list[str]:
-    """A worker's part: contiguous, the first ones have one more where it does not divide.
-
-    >>> [block("abcde", worker, 2) for worker in (0, 1)]
-    [['a', 'b', 'c'], ['d', 'e']]
-    """
     edges = even_edges(len(files), workers)
-    return list(files[edges[worker] : edges[worker + 1]])
+    return [Share(tuple(files[start:end])) for start, end in pairwise(edges)]
 
 
 def _too_few(reading: Reading) -> UsageError:
