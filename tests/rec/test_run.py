@@ -145,7 +145,7 @@ def test_a_worker_takes_over_the_recipe_of_its_own_words_only(model: Path, tmp_p
 def test_a_date_of_yaml_is_resolved_by_each_worker(model: Path) -> None:
     """JSON has no dates."""
     recipe = resolve(["-m", "two", "-o", "hyper_parameters.day=2026-11-27"])
-    with pytest.raises(TypeError, match="date is no value of JSON"):
+    with pytest.raises(TypeError, match="date is not JSON"):
         recipe.to_json()
 
 

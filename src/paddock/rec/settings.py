@@ -14,7 +14,7 @@ from enum import Enum
 from paddock.ps.wire.values import value_from
 
 
-class EngineKind(Enum):
+class EngineKind(str, Enum):
     """The place where a recipe runs."""
 
     SINGLE = "single"  # one process, no servers
@@ -22,14 +22,14 @@ class EngineKind(Enum):
     CLUSTER = "cluster"  # through `paddock submit`
 
 
-class Task(Enum):
+class Task(str, Enum):
     """The task of a run."""
 
     TRAIN = "train"
     EVALUATE = "evaluate"
 
 
-class ModelKind(Enum):
+class ModelKind(str, Enum):
     """The kind of a model, by the files of its folder."""
 
     BUNDLED = "bundled"  # model.py with a description for torch and Paddle, of ours
@@ -160,16 +160,10 @@ class Recipe:
 
     def to_json(self) -> str:
         """The recipe as a text that from_json() reads. Raises TypeError: a date of YAML, bytes."""
-        return json.dumps(asdict(self), default=_plain)
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Recipe:
         """The recipe that to_json() wrote. Raises ValueError for another."""
         found: Recipe = value_from(cls, json.loads(text))
         return found
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    raise TypeError(f"{type(value).__name__} is no value of JSON")

@@ -161,7 +161,14 @@ class HookedModel:
                 value.reset()
                 self._objects[name] = value
             elif isinstance(value, tuple):
-                self.own[name] = _metric_of(name, self.run.model_file)
+                if name.lower() not in METRICS:
+                    raise UsageError(
+                        f"{self.run.model_file}: _metrics[{name!r}] is (score, label), and there "
+                        "is no such metric",
+                        hint=f"one of {', '.join(METRICS)}; or a tensor; or an object of "
+                        "paddle.metric",
+                    )
+                self.own[name] = METRICS[name.lower()]()
 
     def _run(self, model: ModelBase, batch: Inputs, *, is_infer: bool) -> None:
         inputs = {name: paddle.to_tensor(value) for name, value in batch.items()}
@@ -184,16 +191,6 @@ class HookedModel:
             else:
                 printed[name] = value
         return printed
-
-
-def _metric_of(name: str, where: str) -> MergeableMetric:
-    made = METRICS.get(name.lower())
-    if made is None:
-        raise UsageError(
-            f"{where}: _metrics[{name!r}] is (score, label), and there is no such metric",
-            hint=f"one of {', '.join(METRICS)}; or a tensor; or an object of paddle.metric",
-        )
-    return made()
 
 
 @contextmanager

@@ -68,11 +68,6 @@ class ChunkOffset:
             raise PaddockError(f"{value!r} is no position of a reader", hint="from a checkpoint?")
         return cls(*(int(value.get(name, 0)) for name in ("chunk", "done", "drawn")))
 
-    def as_json(self) -> dict[str, int]:
-        """The offset as a SourceBatch carries it."""
-        found = {"chunk": self.chunk, "done": self.done}
-        return {**found, "drawn": self.drawn} if self.drawn else found
-
 
 class ChunkSource:
     """The examples of this worker's chunks.
@@ -106,7 +101,9 @@ class ChunkSource:
                         return
                     here = ChunkOffset(begin.chunk, begin.done, at + batch.size)
                     behind = end if at + batch.size == examples.size else here
-                    yield SourceBatch(self._make(batch), batch.size, behind.as_json())
+                    at_end = {"chunk": behind.chunk, "done": behind.done}
+                    at_end |= {"drawn": behind.drawn} if behind.drawn else {}
+                    yield SourceBatch(self._make(batch), batch.size, at_end)
                 drawn = 0
 
     def chunk_set(self) -> ChunkSet:
