@@ -89,7 +89,7 @@ class Operator:
         gauge = self.metrics.gauge
         gauge(
             "paddock_is_leader", "1 for the operator that works.",
-            lambda: {(): float(self.elector is None or self.elector.is_leader)},
+            lambda: {(): float(self.elector is None or self.elector.fence.is_open)},
         )  # fmt: skip
         gauge("process_resident_memory_bytes", "Memory in bytes.", lambda: {(): rss_bytes()})
 

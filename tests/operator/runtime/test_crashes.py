@@ -272,7 +272,7 @@ def test_a_leader_that_returns_does_not_believe_what_it_knew() -> None:
         await second.stop()
         cut.cancel()
         await clock.pass_time(60)
-        assert first.operator.elector is not None and first.operator.elector.is_leader
+        assert first.operator.elector is not None and first.operator.elector.fence.is_open
         assert world.pods() == []
         assert len(world.made) == 3
 
@@ -299,11 +299,11 @@ def test_a_leader_that_returns_forgets_what_it_waited_for() -> None:
         world.submit("demo", 3)
         await clock.pass_time(12)
         elector = first.operator.elector
-        assert elector is not None and not elector.is_leader
+        assert elector is not None and not elector.fence.is_open
         assert world.status("demo") and not world.server.all(SERVICES)
         returned.set()
         hangs.clear()
-        while not elector.is_leader:
+        while not elector.fence.is_open:
             await clock.pass_time(0.5)
         await clock.pass_time(2)
         assert world.pods() == [f"demo-worker-{n}" for n in range(3)]

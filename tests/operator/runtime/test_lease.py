@@ -108,7 +108,7 @@ def test_one_of_two_leads_and_keeps_leading() -> None:
         ticking(clock, server)
         a, b = Candidate(clock, server, "a"), Candidate(clock, server, "b")
         await clock.pass_time(600)
-        assert a.elector.is_leader != b.elector.is_leader
+        assert a.elector.fence.is_open != b.elector.fence.is_open
         assert len(a.wrote) > 2000 and not b.wrote
         record = server.get(LEASES, NAMESPACE, LEASE).document["spec"]
         assert record["holderIdentity"] == "a" and record["leaseTransitions"] == 0
@@ -151,7 +151,7 @@ def test_a_dead_leader_is_replaced_after_its_lease() -> None:
         a.task.cancel()
         killed = clock.monotonic()
         await clock.pass_time(20)
-        assert b.elector.is_leader
+        assert b.elector.fence.is_open
         assert b.led == [] and b.wrote[0] - killed <= DURATION_SECONDS + 0.01
         assert b.wrote[0] > max(a.wrote)
 
@@ -174,7 +174,7 @@ def test_a_leader_that_ends_well_is_replaced_at_once() -> None:
         ended = clock.monotonic()
         await clock.pass_time(1)
         assert b.wrote[0] - ended < 0.5
-        assert not a.elector.is_leader
+        assert not a.elector.fence.is_open
         record = server.get(LEASES, NAMESPACE, LEASE).document["spec"]
         assert record["holderIdentity"] == "b" and record["leaseTransitions"] == 2
 
@@ -194,7 +194,7 @@ def test_a_candidate_ends_when_it_is_stopped() -> None:
         b.stop.set()
         await b.task
         await clock.pass_time(60)
-        assert a.elector.is_leader and b.led == []
+        assert a.elector.fence.is_open and b.led == []
 
     run_virtual(main)
 
@@ -218,10 +218,10 @@ def test_a_leader_cut_off_from_the_lease_stops_writing_before_it_is_replaced(
         assert max(a.wrote) < cut_at + RENEW_SECONDS
         assert min(b.wrote) > max(a.wrote)
         assert min(b.wrote) <= cut_at + DURATION_SECONDS + 0.01
-        assert not a.elector.is_leader and len(a.led) == 1
+        assert not a.elector.fence.is_open and len(a.led) == 1
         cut.cancel()
         await clock.pass_time(60)
-        assert not a.elector.is_leader and b.elector.is_leader
+        assert not a.elector.fence.is_open and b.elector.fence.is_open
 
     run_virtual(main)
 
@@ -246,7 +246,7 @@ def test_a_leader_whose_calls_hang_stops_at_its_deadline() -> None:
         at = clock.monotonic()
         await clock.pass_time(60)
         assert a.led[0][1] <= at + RENEW_SECONDS + 0.01
-        assert b.elector.is_leader and min(b.wrote) > a.led[0][1]
+        assert b.elector.fence.is_open and min(b.wrote) > a.led[0][1]
 
     run_virtual(main)
 
@@ -260,7 +260,7 @@ def test_a_slow_api_server_is_led_from_all_the_same() -> None:
         # Half of it on the way there, half on the way back.
         a = Candidate(clock, server, "a", pause=lambda: clock.sleep(1.2))  # sleep: of made-up time
         await clock.pass_time(120)
-        assert a.led == [] and a.elector.is_leader
+        assert a.led == [] and a.elector.fence.is_open
         assert len(a.wrote) > 40
 
     run_virtual(main)
@@ -276,10 +276,10 @@ def test_a_leader_that_lost_it_leads_again_later() -> None:
         await clock.pass_time(30)
         cut = server.fail(refusals.unreachable(), times=None)
         await clock.pass_time(60)
-        assert len(a.led) == 1 and not a.elector.is_leader
+        assert len(a.led) == 1 and not a.elector.fence.is_open
         cut.cancel()
         await clock.pass_time(40)
-        assert a.elector.is_leader
+        assert a.elector.fence.is_open
 
     run_virtual(main)
 
@@ -296,7 +296,7 @@ def test_a_few_failed_renewals_are_survived(error: Any) -> None:
         for lost in (False, True):
             server.fail(error, times=3, when=leases_of("a"), lost=lost)
             await clock.pass_time(30)
-        assert a.elector.is_leader and a.led == []
+        assert a.elector.fence.is_open and a.led == []
 
     run_virtual(main)
 
@@ -311,10 +311,10 @@ def test_a_lease_that_others_edit_or_delete_is_kept() -> None:
         await clock.pass_time(30)
         server.patch(LEASES, NAMESPACE, LEASE, {"metadata": {"labels": {"x": "y"}}})
         await clock.pass_time(10)
-        assert a.elector.is_leader
+        assert a.elector.fence.is_open
         server.delete(LEASES, NAMESPACE, LEASE)
         await clock.pass_time(10)
-        assert a.elector.is_leader and a.led == []
+        assert a.elector.fence.is_open and a.led == []
 
     run_virtual(main)
 
@@ -332,7 +332,7 @@ def test_a_lease_taken_by_force_is_given_up_at_once() -> None:
         await clock.pass_time(5)
         assert a.led[0][1] - taken <= 2.1
         await clock.pass_time(20)
-        assert a.elector.is_leader  # somebody showed no life
+        assert a.elector.fence.is_open  # somebody showed no life
 
     run_virtual(main)
 
@@ -349,7 +349,7 @@ def test_clocks_that_differ_or_jump_do_not_matter() -> None:
         for jump in (3600.0, -7200.0, 86_400.0):
             clock.jump(jump)
             await clock.pass_time(60)
-        assert a.elector.is_leader and not b.led and not b.wrote
+        assert a.elector.fence.is_open and not b.led and not b.wrote
 
     run_virtual(main)
 
@@ -390,7 +390,7 @@ def test_a_candidate_with_a_silent_watch_does_not_take_a_living_lease() -> None:
         await clock.pass_time(10)
         server.silence_watches(lambda stream: stream.client == "b")
         await clock.pass_time(60)
-        assert a.elector.is_leader and not b.led and not b.wrote
+        assert a.elector.fence.is_open and not b.led and not b.wrote
 
     run_virtual(main)
 
@@ -430,7 +430,7 @@ def test_two_never_write_in_the_same_moment(seed: int) -> None:
         everyone += living
         for step in range(18):
             choice = rng.random()
-            leading = [c for c in living if c.elector.is_leader]
+            leading = [c for c in living if c.elector.fence.is_open]
             victim = rng.choice(leading if leading and rng.random() < 0.7 else living)
             rule = None
             if choice < 0.5:
@@ -454,7 +454,7 @@ def test_two_never_write_in_the_same_moment(seed: int) -> None:
                 rule.cancel()
             await clock.pass_time(rng.uniform(0, 20))
         await clock.pass_time(60)
-        assert sum(c.elector.is_leader for c in living) == 1
+        assert sum(c.elector.fence.is_open for c in living) == 1
         terms = sorted(_terms(everyone))
         assert len(terms) > 1
         for (_, end, before), (start, _, after) in pairwise(terms):

@@ -184,10 +184,8 @@ class Reflector(Generic[T]):
     def __post_init__(self) -> None:
         self.synced = asyncio.Event()
         self.is_served = not self.is_optional
+        self.reset()
         self._list_version = self.first
-        self._version = ""  # of the last thing heard; "" means list first
-        self._failures = 0
-        self._step_at = self.clock.monotonic()
         self._wanted = asyncio.Event()  # somebody seeks a kind that was not served
         self._tried = asyncio.Event()
         # As `kubectl get` takes it: podgroups.scheduling.volcano.sh.
@@ -195,7 +193,7 @@ class Reflector(Generic[T]):
 
     def reset(self) -> None:
         """Believe nothing that was heard: the next ``run`` lists anew. Not while it runs."""
-        self._version = ""
+        self._version = ""  # of the last thing heard; "" means list first
         self._list_version = LATEST
         self._failures = 0
         self._step_at = self.clock.monotonic()

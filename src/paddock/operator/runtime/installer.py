@@ -137,10 +137,8 @@ class Installer:
         await self._apply_all("rights", [one for one in rest if one["kind"] != "Deployment"])
         await self._take_back(rest)
         if not self.settings.has_policy:  # nor that of an earlier installation
-            lifted = [
-                one for one in group_of("policy", self.settings)[::-1] if await self._delete(one)
-            ]
-            if lifted:
+            rules = group_of("policy", self.settings)[::-1]
+            if [one for one in rules if await self._delete(*place_of(one))]:
                 self.report("policy of an earlier installation: removed")
         if not self.settings.watch_namespaces:
             self.report("rights: in all namespaces; --watch-namespaces A,B limits them to those")
@@ -158,8 +156,7 @@ class Installer:
             gangs = tuple([name for name, kind in kinds.items() if await self._is_served(kind)])
             install = replace(install, gangs=gangs)
         if install.has_policy and not await self._is_served(POLICIES):
-            why = "this API server has no ValidatingAdmissionPolicy (1.30)"
-            self.report(f"policy: left out, {why}")
+            self.report("policy: left out, this API server has no ValidatingAdmissionPolicy (1.30)")
             install = replace(install, has_policy=False)
         self.settings = install
 
@@ -167,23 +164,21 @@ class Installer:
         page = self.client.page(resource, Query(limit=1))
         return await _unless_missing(page, f"{resource.kind} cannot be listed") is not None
 
-    async def _take_back(self, wanted: Sequence[Manifest]) -> list[Manifest]:
+    async def _take_back(self, wanted: Sequence[Manifest]) -> int:
         """Remove bindings of an earlier installation: in namespaces that are served no more."""
         stay = [place_of(one) for one in wanted]
         labels = ",".join(f"{name}={value}" for name, value in LABELS.items())
-        gone: list[Manifest] = []
-        for kind in ("ClusterRoleBinding", "RoleBinding"):
-            for one in (await self.client.page(KINDS[kind], Query(labels=labels))).items:
+        gone = 0
+        for kind in (KINDS["ClusterRoleBinding"], KINDS["RoleBinding"]):
+            for one in (await self.client.page(kind, Query(labels=labels))).items:
                 meta = one.metadata
                 # Also one that others have applied: helm template, Argo CD.
                 is_charts = bool(meta.label("helm.sh/chart"))
                 is_ours = meta.name.startswith("paddle-manager-") and not is_charts
-                where = {"name": meta.name, "namespace": meta.namespace}
-                found: Manifest = {"kind": kind, "metadata": where}
-                if is_ours and place_of(found) not in stay and await self._delete(found):
-                    gone.append(found)
+                place = kind, meta.namespace, meta.name
+                gone += is_ours and place not in stay and await self._delete(*place)
         if gone and wanted:
-            self.report(f"rights of an earlier installation ({len(gone)} objects): removed")
+            self.report(f"rights of an earlier installation ({gone} objects): removed")
         return gone
 
     async def uninstall(self, *, waits: bool, has_definition: bool) -> None:
@@ -194,17 +189,16 @@ class Installer:
         namespace, *rest = objects(all_of)
         await self._refuse_a_release(rest)
         found = [*reversed(rest), *group_of("monitor", self.settings)]
-        removed = [one for one in found if await self._delete(one)]
+        removed = sum([await self._delete(*place_of(one)) for one in found])
         removed += await self._take_back([])
-        what = f"{len(removed)} objects removed" if removed else "not there"
-        self.report(f"operator: {what}")
-        if has_definition and await self._delete(crd()):
+        self.report(f"operator: {f'{removed} objects removed' if removed else 'not there'}")
+        if has_definition and await self._delete(CRDS, "", DEFINITION):
             self.report(f"definition {DEFINITION}: removed, and all jobs with it")
             if waits:
                 await self._wait_for("definition", lambda: self._check_removed(crd()))
         if kept := await self._keeps():
             self.report(f"namespace {self.settings.namespace}: kept, {kept}")
-        elif await self._delete(namespace) and waits:
+        elif await self._delete(*place_of(namespace)) and waits:
             await self._wait_for("namespace", lambda: self._check_removed(namespace))
 
     # ----------------------------------------------------------------------------------- applying
@@ -350,9 +344,8 @@ class Installer:
 
     # ----------------------------------------------------------------------------------- removing
 
-    async def _delete(self, manifest: Manifest) -> bool:
+    async def _delete(self, resource: Resource[Any], namespace: str, name: str) -> bool:
         """Delete an object; whether it was there."""
-        resource, namespace, name = place_of(manifest)
         try:
             await self.client.delete(resource, namespace, name)
         except KubeError as error:

@@ -80,11 +80,6 @@ class LeaderElector:
             is_optional=True,  # An older role may not allow it: then the lease is polled.
         )  # fmt: skip
 
-    @property
-    def is_leader(self) -> bool:
-        """True while this process may write."""
-        return self.fence.is_open
-
     async def run(self, work: Callable[[], Awaitable[None]], stop: asyncio.Event) -> None:
         """Be a candidate, lead, be one again, until stopped while not leading, or work returns.
 
