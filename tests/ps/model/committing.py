@@ -82,7 +82,7 @@ def store_of(server: int, log: Log) -> Store:
     for lsn, (header, body) in enumerate(log, 1):
         record = make_record(header, bytearray(body))
         store.apply_meta(lsn, record)
-        store.apply(lsn, record)
+        record.apply(store, lsn)
     return store
 
 

@@ -7,9 +7,10 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from paddock.ps.server.log_record import LogRecord
 from paddock.ps.server.records import make_record
 from paddock.ps.server.store import Store
 from paddock.ps.server.tables import ServerSparseTable
@@ -51,7 +52,7 @@ class Primary:
         else:
             record.reserve(self.store)
         self.store.apply_meta(self.lsn, record)
-        self.store.apply(self.lsn, record)
+        record.apply(self.store, self.lsn)
 
     def do(self, what: str, first: int, count: int) -> None:
         """One record; raises RequestError when it is refused."""
@@ -105,6 +106,28 @@ def test_a_push_is_refused_when_its_rows_do_not_fit_and_only_then(
         assert table.spare_rows <= max(0, exact), (what, table.spare_rows, exact)
 
 
+def test_a_contribution_too_early_or_too_large_is_refused_before_logging() -> None:
+    """A trainer that runs away must not fill the server's memory."""
+    primary = Primary(0, 1)
+    flags = int(FrameFlag.CONTRIBUTION)
+
+    def contribute(step: int, count: int) -> None:
+        body = np.arange(count).tobytes() + np.ones(count, np.float32).tobytes()
+        primary.write(Header(Op.PUSH, flags=flags, count=count, step=step, part=primary.lsn), body)
+
+    primary.do("push", 0, 100)
+    contribute(2, 10)
+    with pytest.raises(RequestError, match="step 0 is the last one known") as caught:
+        contribute(3, 10)
+    assert (caught.value.code, caught.value.facts) == ("behind", {"step": 0})
+    primary.store.memory_limit_bytes = primary.store.nbytes + 1000
+    primary.store.recount_bytes()
+    what = "contributions of a step take 1320 bytes, the limit is 1120"
+    with pytest.raises(RequestError, match=what) as caught:
+        contribute(1, 100)
+    assert caught.value.code == "memory"
+
+
 def test_bytes_that_two_tables_take_at_once_are_both_counted() -> None:
     """Their pushes hold different locks. One that asks while another counts is not forgotten."""
 
@@ -128,18 +151,19 @@ def test_bytes_that_two_tables_take_at_once_are_both_counted() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(steps=st.lists(STEPS, max_size=40))
+@example(steps=[("contribute", 66, 8), ("set", 46, 11), ("commit", 0, 0)])
 def test_what_was_checked_grows_no_array(steps: list[tuple[str, int, int]]) -> None:
     """Where arrays grow by copy they do so before the record is logged, for it must not fail."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(memory, "_are_addresses_limited", lambda: True)
-        primary, apply = Primary(0, 1), Store.apply
+        primary, apply_meta = Primary(0, 1), Store.apply_meta
         before: list[int] = []
 
-        def applied(store: Store, lsn: int, record: object) -> object:
+        def applied(store: Store, lsn: int, record: LogRecord) -> object:
             before[:] = primary.capacities()
-            return apply(store, lsn, record)  # type: ignore[arg-type]
+            return apply_meta(store, lsn, record)
 
-        patched.setattr(Store, "apply", applied)
+        patched.setattr(Store, "apply_meta", applied)
         for what, first, count in steps:
             primary.do(what, first * 7, count)
             assert what == "drop" or primary.capacities() == before

@@ -43,8 +43,7 @@ def fill(log: RecordLog, count: int, size: int = 40) -> list[bytes]:
     """Appends records of growing length; their bodies."""
     bodies = [bytes([i % 251]) * (size + i) for i in range(count)]
     for i, body in enumerate(bodies):
-        half = len(body) // 2
-        log.append(Header(Op.PUSH, sequence=i + 1, trainer=3), body[:half], body[half:])
+        log.append(Header(Op.PUSH, sequence=i + 1, trainer=3), body)
     return bodies
 
 
@@ -63,7 +62,7 @@ def test_records_come_back_in_order_with_their_headers(tmp_path: Path) -> None:
     """Recovery is a fold over exactly what was appended."""
     log = open_log(tmp_path)
     bodies = fill(log, 20)
-    log.append(Header(Op.COMMIT, flags=FrameFlag.LAST, step=9, stamp=1.5))
+    log.append(Header(Op.COMMIT, flags=FrameFlag.LAST, step=9, stamp=1.5), b"")
     log.close()
     again = open_log(tmp_path)
     read = list(again.read(1))

@@ -162,18 +162,6 @@ def test_held_arrays_are_copies_of_the_frame() -> None:
     assert (got.keys.tolist(), got.rows.tolist()) == ([1], [[1.0]])
 
 
-def test_too_much_or_too_early_is_refused_before_logging() -> None:
-    """A trainer that runs away must not fill the server's memory."""
-    held = SparseContributions(committed=7)
-    assert held.objection(8, 100, 0) is None
-    assert held.objection(9, 100, 100) is None
-    no = held.objection(10, 100, 0)
-    assert no is not None and no.code == "behind" and no.facts == {"step": 7}
-    held.add(8, (0, 1), 0, SparseGradients(np.array([1]), np.ones((1, 1), np.float32)))
-    no = held.objection(8, 100, 111)
-    assert no is not None and no.code == "memory"
-
-
 def test_a_snapshot_keeps_what_is_held() -> None:
     """A server killed in the middle of a step goes on with the same contributions."""
     sparse, dense = SparseContributions(committed=2), DenseContributions(committed=2)

@@ -280,7 +280,7 @@ class Follower:
                     if is_stored:
                         store.apply_meta(lsn, record)
                 if is_stored:
-                    store.apply(lsn, record)
+                    record.apply(store, lsn)
                     if header.op == Op.LOAD:
                         self.snapshots.ask()  # Until then its next start needs the checkpoint.
         except PaddockError as error:

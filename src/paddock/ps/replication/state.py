@@ -246,7 +246,8 @@ class ReplicaState:
         For a push: the end of the log after its record. For a repeat of a push: the end of the
         log when the repeat came, since the first copy may still wait for the replica.
         """
-        return self.may_serve(now=now) and end <= self.high_watermark
+        is_serving = self.role is ReplicaRole.PRIMARY and now < self.held_until
+        return is_serving and end <= self.high_watermark
 
     @property
     def keep_from(self) -> int:

@@ -80,11 +80,16 @@ class Engine:
                     writes.close()
                 if self.broken:  # Behind a record that could not be carried out.
                     raise ConnectionClosed(self.broken)
-                lsn, outputs = logged
+                (lsn, outputs), answer = logged, None
                 try:
-                    written = WriteResult(0, self.store.apply(lsn, record), outputs)
+                    record.apply(self.store, lsn)
+                    if not record.overlapping:  # A push takes the bytes it was checked for.
+                        # COMMIT holds the locks of all tables.
+                        self.store.recount_bytes(at_once=record.header.op == Op.COMMIT)
+                        answer = record.answer(self.store)
                 except Exception as error:
                     raise self._breaks(record, error) from error
+                written = WriteResult(0, answer, outputs)
         # A repeat waits too: what it repeats may not be safe yet.
         if self.ack == "replica":
             self.replication.replicated(self.lsn, term)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 DELTA, STATISTICS = int(FrameFlag.DELTA), int(FrameFlag.STATISTICS)
 CONTRIBUTION, LAST = int(FrameFlag.CONTRIBUTION), int(FrameFlag.LAST)
+# A trainer pushes step s + 1 after it has seen s committed, perhaps not by this server yet.
+STEPS_AHEAD_MAX = 2
 
 
 class LogRecord:
@@ -95,12 +97,23 @@ class TableRecord(LogRecord):
         """Raises RequestError when a contribution of so many bytes cannot be held apart."""
         if not self.header.flags & CONTRIBUTION:
             return
-        left = 0
+        pending, step = held.contributions, self.header.step
+        if step > pending.committed + STEPS_AHEAD_MAX:
+            raise RequestError(
+                "behind",
+                f"a contribution to step {step}, but step {pending.committed} is the last one "
+                "known",
+                facts={"step": pending.committed},
+            )
         if not store.has_bytes(size):
-            left = max(1, store.memory_limit_bytes - store.nbytes + held.contributions.nbytes)
-        no = held.contributions.objection(self.header.step, size, left)
-        if no is not None:
-            raise no
+            limit = max(1, store.memory_limit_bytes - store.nbytes + pending.nbytes)
+            if pending.nbytes + size > limit:
+                raise RequestError(
+                    "memory",
+                    f"contributions of a step take {pending.nbytes + size} bytes, the limit is "
+                    f"{limit}",
+                    hint="smaller batches, more servers, or a higher --memory-limit",
+                )
 
 
 # ------------------------------------------------------------------------------------------ bodies

@@ -126,7 +126,7 @@ def fill(engine: Engine, snapshot: Snapshot | None) -> int:
         engine.lsn = lsn
         record = make_record(header, body)
         store.apply_meta(lsn, record)
-        store.apply(lsn, record)
+        record.apply(store, lsn)
     return engine.lsn + 1 - first
 
 

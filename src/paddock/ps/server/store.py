@@ -1,9 +1,9 @@
 """The state of one server: tables, identities, steps. A fold over records.
 
 A record's class (records.py) says what it changes. ``apply_meta`` and ``apply`` carry out a logged
-record and cannot fail: ``apply_meta`` what belongs to the server as a whole, in the order of the
-log; ``apply`` what belongs to tables, with their locks held. Recovery and replicas call the same
-two. Nothing here reads a clock or draws a random number.
+record and cannot fail: Store's ``apply_meta`` what belongs to the server as a whole, in the order
+of the log; the record's ``apply`` what belongs to tables, with their locks held. Recovery and
+replicas call the same two. Nothing here reads a clock or draws a random number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from paddock.ps.table.memory import machine_bytes
 from paddock.ps.table.sharding import deal
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.errors import RequestError
-from paddock.ps.wire.frames import Op
 from paddock.ps.wire.offsets import TrainerOffsets
 from paddock.ps.wire.values import to_json, value_from
 from paddock.ps.wire.windows import Windows
@@ -119,10 +118,10 @@ class Store:
                     self.bytes_left = limit - self.nbytes - needed
             return self.bytes_left >= 0 or not limit
 
-    def recount_bytes(self) -> None:
-        """The bytes that fit are counted anew when they are asked for."""
+    def recount_bytes(self, *, at_once: bool = False) -> None:
+        """The bytes that fit are counted anew, now or when they are asked for."""
         with self._counting:
-            self.bytes_left = 0
+            self.bytes_left = self.memory_limit_bytes - self.nbytes if at_once else 0
 
     def is_full(self, what: str, hint: str) -> RequestError:
         """The error when the memory limit is reached."""
@@ -185,17 +184,6 @@ class Store:
         if header.sequence:
             self.windows.mark_applied(header.trainer, header.incarnation, header.sequence)
         return record.apply_meta(self, lsn) or []
-
-    def apply(self, lsn: int, record: LogRecord) -> dict[str, Any] | None:
-        """Applies what a logged record changes of tables; the JSON answer to it."""
-        record.apply(self, lsn)
-        if record.overlapping:
-            return None
-        if record.header.op == Op.COMMIT:  # It holds the locks of all tables.
-            self.bytes_left = self.memory_limit_bytes - self.nbytes
-        else:
-            self.recount_bytes()
-        return record.answer(self)
 
     def add_table(self, spec: TableSpec) -> ServerTable:
         """The table with this spec; made when it is not here."""

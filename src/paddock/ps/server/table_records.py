@@ -134,12 +134,9 @@ class SetRecord(TableRecord):
         held.table.spare_rows = 0
         if len(keys) + held.rows_pending <= held.table.arrays_left:
             return
-        spare = 0
-        if self.header.flags & CONTRIBUTION:
-            keys = np.concatenate([keys, *held.contributions.keys()])
-            spare = 3 * held.contributions.nbytes
         try:
-            held.table.reserve(keys, spare)
+            pending = np.concatenate([keys, *held.contributions.keys()])
+            held.table.reserve(pending, 3 * held.contributions.nbytes)
         except MemoryError as error:
             what = f"more rows of table {held.spec.name!r}"
             hint = ", or use max_rows with eviction='lru'"

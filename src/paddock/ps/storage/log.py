@@ -12,7 +12,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -26,17 +26,15 @@ from paddock.ps.xxh3 import Buffer
 
 SEGMENT_BYTES = 256 << 20
 RESERVE_BYTES = 16 << 20
-# pwritev(2): at most IOV_MAX pieces in one call, 1024 on Linux.
-PIECES_MAX = 1024
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE, fallocate(2)
 
 
 class LogDevice:
     """The system calls that can fail for reasons of the disk. Tests give one that does."""
 
-    def write(self, fd: int, pieces: Sequence[Buffer], offset: int) -> int:
-        """Bytes written at offset, in one call."""
-        return os.pwritev(fd, pieces, offset)
+    write = staticmethod(os.pwritev)
+    truncate = staticmethod(os.ftruncate)
+    sync = staticmethod(os.fdatasync)
 
     def reserve(self, fd: int, offset: int, size: int) -> bool:
         """Blocks for what is to be written there, the file's size unchanged; whether it worked.
@@ -50,14 +48,6 @@ class LogDevice:
             return False
         fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
         return bool(fallocate(fd, _KEEP_SIZE, offset, size) == 0)
-
-    def truncate(self, fd: int, size: int) -> None:
-        """Cuts the file."""
-        os.ftruncate(fd, size)
-
-    def sync(self, fd: int) -> None:
-        """Returns when the file's bytes are on the disk."""
-        os.fdatasync(fd)
 
 
 def read_identity(directory: Path) -> SegmentHead | None:
@@ -123,6 +113,7 @@ class RecordLog:
             self._recover()
         else:
             self._add_segment(start)
+        self.last = self._segments[-1].last  # the highest lsn; first - 1 when the log is empty
         # Every record up to this one is known to be on the disk; what a process wrote before it
         # died may still be in the page cache only.
         self.durable = self.first - 1
@@ -135,11 +126,6 @@ class RecordLog:
         return self._segments[0].first
 
     @property
-    def last(self) -> int:
-        """The highest lsn; first - 1 when the log is empty."""
-        return self._segments[-1].last
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all segments; 0 once it was let go of, for its files may be gone then."""
         with self._lock:
@@ -150,19 +136,16 @@ class RecordLog:
 
     # ----------------------------------------------------------------------------- writing
 
-    def append(self, header: frames.Header, *pieces: Buffer, is_sealed: bool = False) -> int:
+    def append(self, header: frames.Header, body: Buffer, *, is_sealed: bool = False) -> int:
         """Writes one record with one system call; its lsn. It survives the process from here on.
 
-        is_sealed: the header has length and checksum of the pieces already, and stays as it is.
+        is_sealed: the header has length and checksum of the body already, and stays as it is.
         Raises PaddockError when not all of it could be written: then none of it is, and the log
         goes on; when even that failed, it and every later call is refused.
         """
         assert header.op >= frames.FIRST_RECORD
-        views = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
-        head = frames.pack(header) if is_sealed else frames.encode(header, *views)
-        if len(views) >= PIECES_MAX:
-            views = [memoryview(b"".join(views))]
-        size = len(head) + sum(map(len, views))
+        head = frames.pack(header) if is_sealed else frames.encode(header, body)
+        size = len(head) + len(body)
         with self._lock:
             if self._broken:
                 self._check_open()
@@ -174,7 +157,7 @@ class RecordLog:
             if end + size > self._reserved:
                 self._reserve(size)
             try:
-                wrote = self._device.write(self._fd, [head, *views], end)
+                wrote = self._device.write(self._fd, [head, body], end)
                 if wrote != size:
                     raise OSError(errno.ENOSPC, f"{wrote} of {size} bytes were written")
             except OSError as error:
@@ -184,8 +167,9 @@ class RecordLog:
                     self._break(f"a half-written record could not be taken back ({worse.strerror})")
                 raise write_error("cannot append to the log", self.directory, error) from error
             one.offsets.append(end + size)
+            self.last += 1
             self._grown.notify_all()
-            return one.last
+            return self.last
 
     def wait_durable(self, lsn: int) -> None:
         """Returns when the record is on the disk. One waiter syncs for all that wait.
@@ -231,6 +215,7 @@ class RecordLog:
                 if one.last < lsn and (damage := one.scan()) and one.last < lsn:
                     raise damage
                 del one.offsets[lsn - one.first + 2 :]
+                self.last = lsn
                 self._write_to(one)
                 self._device.truncate(self._fd, one.end)
                 self._device.sync(self._fd)
@@ -268,7 +253,7 @@ class RecordLog:
         """
         with self._lock:
             segments = list(self._segments)
-            end, last = segments[-1].end, segments[-1].last
+            end, last = segments[-1].end, self.last
         first = segments[0].first
         if from_lsn < first:
             where = f"the log in {self.directory} begins at record {first}, "

@@ -5,7 +5,7 @@ its order is part of the result: a trainer's rows in the order of (part, row), t
 sums in the order of trainers; in float32, from zero; the mean by one division at the end.
 
 Not thread-safe: the table's lock is held. `add` and `merge` are carried out from records and
-refuse nothing; `objection` is asked before logging.
+refuse nothing: what cannot be held is refused before it is logged (log_record.py).
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ import numpy as np
 
 from paddock.ps.jit import F32, I64
 from paddock.ps.table.sharding import sum_by, unique
-from paddock.ps.wire.errors import RequestError
-
-# A trainer pushes step s + 1 after it has seen s committed, perhaps not by this server yet.
-STEPS_AHEAD_MAX = 2
 
 
 class SparseGradients(NamedTuple):
@@ -64,23 +60,6 @@ class PendingGradients(Generic[P]):
         self.committed = committed
         self.nbytes = 0
         self._steps: dict[int, dict[int, tuple[int, dict[int, P]]]] = {}
-
-    def objection(self, step: int, more_bytes: int, limit_bytes: int) -> RequestError | None:
-        """Why a contribution cannot be taken now. limit_bytes: 0 is no limit."""
-        if step > self.committed + STEPS_AHEAD_MAX:
-            return RequestError(
-                "behind",
-                f"a contribution to step {step}, but step {self.committed} is the last one known",
-                facts={"step": self.committed},
-            )
-        if limit_bytes and self.nbytes + more_bytes > limit_bytes:
-            return RequestError(
-                "memory",
-                f"contributions of a step take {self.nbytes + more_bytes} bytes, "
-                f"the limit is {limit_bytes}",
-                hint="smaller batches, more servers, or a higher --memory-limit",
-            )
-        return None
 
     def incarnations(self, step: int) -> dict[int, int]:
         """The (trainer, incarnation) of each that has given something to the step."""

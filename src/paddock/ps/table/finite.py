@@ -23,20 +23,12 @@ def _count(bits: U32) -> int:
     return found
 
 
-def all_finite(values: F32) -> bool:
-    """No element is NaN or infinite.
-
-    >>> all_finite(np.ones(3, np.float32)), all_finite(np.array([1, np.nan], np.float32))
-    (True, False)
-    """
-    if jit.HAVE_NUMBA:
-        return _count(values.reshape(-1).view(np.uint32)) == 0
-    return bool(np.isfinite(values).all())
-
-
 def check_finite(table: str, values: F32, keys: I64 | None) -> None:
     """Raises RequestError that names the first NaN or infinity in values, (n,) or (n, dim)."""
-    if not values.size or all_finite(values):
+    if jit.HAVE_NUMBA:
+        if not values.size or _count(values.reshape(-1).view(np.uint32)) == 0:
+            return
+    elif np.isfinite(values).all():
         return
     at = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
     where = f"key {int(keys[at])}" if keys is not None else f"element {at}"

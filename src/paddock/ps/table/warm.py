@@ -10,7 +10,7 @@ import numpy as np
 from paddock.ps.jit import HAVE_NUMBA
 from paddock.ps.optimizers.updater import Updater
 from paddock.ps.spec import OptimizerSpec, SparseSpec
-from paddock.ps.table.finite import all_finite
+from paddock.ps.table.finite import check_finite
 from paddock.ps.table.initial import set_versions
 from paddock.ps.table.sparse import SparseTable
 
@@ -28,7 +28,7 @@ def warm_server(is_over: Callable[[], bool] = lambda: False) -> None:
     rows = np.zeros((4, 4), np.float32)
     works: tuple[Callable[[], object], ...] = (
         lambda: table.pull(keys, rows),
-        lambda: all_finite(rows),
+        lambda: check_finite("warm", rows, keys),
         lambda: table.set(keys, rows, now=0, lsn=1),  # As a push makes rows.
         lambda: set_versions(keys, np.zeros(4, np.int64), 1, rows),
         lambda: table.shard_state(0),
