@@ -651,10 +651,11 @@ class Client:
         if self.peers[0].is_ended:
             return
         try:
-            self.flush()
-            self.strategy.leave(self.group)
-            for peer in self.peers:
-                peer.ask(Op.CLOSE, {})
+            with self._one_thread:
+                self.flush()
+                self.strategy.leave(self.group)
+                for peer in self.peers:
+                    peer.ask(Op.CLOSE, {})
         finally:
             for peer in self.peers:
                 peer.end()

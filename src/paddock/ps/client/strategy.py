@@ -42,7 +42,9 @@ class Strategy:
 
     def join(self, group: ServerGroup) -> None:
         """The trainer begins: the coordinator says at which step."""
-        terms = {**self.terms(), "nonce": group.session_nonce}
+        # All trainers of a job must agree on strategy and staleness.
+        terms: dict[str, Any] = {"strategy": self.name, "staleness": self.staleness}
+        terms["nonce"] = group.session_nonce
         if self.place.is_counted:
             terms["trainers"] = self.place.trainers
         while True:
@@ -67,10 +69,6 @@ class Strategy:
             order_all(group.peers[1:], Op.COMMIT, answer["commit"])
             group.all_ended = dict(answer["commit"]["ended"])
         group.step = done + 1
-
-    def terms(self) -> dict[str, Any]:
-        """The terms that all trainers of a job must agree on."""
-        return {"strategy": self.name, "staleness": self.staleness}
 
     def leave(self, group: ServerGroup) -> None:
         """The trainer ends; everything is acknowledged."""
