@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from paddock.rec.metrics import MergeableMetric
+from paddock.rec.report import print_line
 from paddock.rec.settings import ModelKind, Reading
 
 # Modules with a function load_model(run, client, place): the model of a run's folder, made and with
@@ -32,6 +33,11 @@ class WorkerRank:
     worker: int = 0
     workers: int = 1
     servers: int = 0
+
+    def say(self, line: str) -> None:
+        """Worker 0 prints the line; others, which have the same one, do not."""
+        if self.worker == 0:
+            print_line(line)
 
 
 @dataclass(frozen=True)

@@ -104,11 +104,6 @@ def print_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def printer_of(worker: int) -> Callable[[str], None]:
-    """A function that prints lines in worker 0, and drops them in others, which have the same."""
-    return print_line if worker == 0 else lambda line: None
-
-
 def format_numbers(numbers: Mapping[str, float]) -> str:
     """
     >>> format_numbers({"loss": 0.43121, "auc": 0.5})

@@ -36,7 +36,7 @@ from paddock.rec.models.inputs import Hyper
 from paddock.rec.models.net import Net, Output, Table
 from paddock.rec.readers.paddlerec import load_file
 from paddock.rec.readers.source import ChunkSource, make_source
-from paddock.rec.report import print_line, printer_of
+from paddock.rec.report import print_line
 from paddock.rec.settings import Reading, TrainingRun
 
 MODEL = "model.json"
@@ -78,13 +78,12 @@ class BundledLearner:
         self.metrics: Mapping[str, MergeableMetric] = {
             name: METRICS[name]() for name in self.model.metrics
         }
-        say = printer_of(place.worker)
         self.unread = hyper.unread
         if self.unread:
             names = ", ".join(f"hyper_parameters.{name}" for name in self.unread)
-            say(f"not read by this model: {names}")
+            place.say(f"not read by this model: {names}")
         if run.device == "gpu" and device == "cpu":
-            say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
+            place.say(f"device is gpu, but {run.framework} sees none here: training on the CPU")
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
         form, seed = format_of(reading, self.run), self.run.seed

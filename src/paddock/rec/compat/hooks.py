@@ -32,7 +32,6 @@ from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import METRICS, MergeableMetric
 from paddock.rec.readers.paddlerec import PaddleRecEnvs, load_file, standing_in
 from paddock.rec.readers.source import ChunkSource, make_format, make_source
-from paddock.rec.report import printer_of
 from paddock.rec.settings import Reading, Task, TrainingRun
 
 MODULE = "paddock_users_model"
@@ -239,7 +238,7 @@ class HooksLearner(DygraphLearner):
         self.run, self.metrics = run, {**model.own, **self.metrics}
 
     def source(self, reading: Reading, place: WorkerRank | None = None) -> ChunkSource:
-        form, warn = make_format(reading, self.run.config), printer_of(self.place.worker)
+        form, warn = make_format(reading, self.run.config), self.place.say
         seed, place = self.run.seed, place or self.place
         make = partial(arrays_of, reading=reading)
         return make_source(form, reading, place, seed=seed, warn=warn, make=make)

@@ -23,7 +23,6 @@ from paddock.rec.dygraph.server_trainer import ServerTrainer
 from paddock.rec.learner import WorkerRank
 from paddock.rec.metrics import MergeableMetric, PaddleMetric, counts_of, number
 from paddock.rec.pickles import read_arrays
-from paddock.rec.report import printer_of
 from paddock.rec.resume import is_of_servers
 from paddock.rec.settings import Reading, TrainingRun
 
@@ -115,7 +114,7 @@ class DygraphLearner:
     ) -> None:
         self._folder, self._client, self.place = folder, client, place
         self._missing = run.warm_start_missing
-        config, say = folder.config, printer_of(place.worker)
+        config, say = folder.config, place.say
         wants = run.device.startswith("gpu")
         has = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
         if wants and not has:
