@@ -96,7 +96,7 @@ class Operator:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until stopped; then finish what is being done and give the lease back."""
         servers = await self._serve()
-        self.controller.start()
+        self.controller.caches.start()
         recording = asyncio.create_task(self.recorder.run())
         try:
             if self.elector is not None:

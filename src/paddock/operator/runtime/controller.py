@@ -69,7 +69,7 @@ ASIDE_PODS = 2000
 
 @dataclass(eq=False)
 class Controller:
-    """Give it a client whose writes are fenced; ``start``, then ``work`` while leading."""
+    """Give it a client whose writes are fenced; start its caches, then ``work`` while leading."""
 
     client: KubeClient
     reconcile: Reconcile
@@ -107,10 +107,6 @@ class Controller:
         )
 
     # --------------------------------------------------------------------- running
-
-    def start(self) -> None:
-        """Fill the caches, in tasks of the running loop. Nothing is written yet."""
-        self.caches.start()
 
     async def work(self, stop: asyncio.Event) -> None:
         """Look at jobs until stopped, then finish what is being done, for DRAIN_SECONDS_MAX.
