@@ -196,7 +196,7 @@ def test_sync_shows_a_step_only_when_it_is_done() -> None:
 def test_each_strategy_says_what_trainers_must_agree_on() -> None:
     """Its name and its N."""
     place = TrainerConfig(("a:1",), 0, 1, "default")
-    told = {name: make_strategy(name, 3, 2, 100, place).terms() for name in STRATEGIES}
-    assert [told[name]["strategy"] for name in STRATEGIES] == [*STRATEGIES]
-    assert told["staleness"]["staleness"] == 3
-    assert {told[name]["staleness"] for name in STRATEGIES if name != "staleness"} == {0}
+    made = {name: make_strategy(name, 3, 2, 100, place) for name in STRATEGIES}
+    assert [made[name].name for name in STRATEGIES] == [*STRATEGIES]
+    assert made["staleness"].staleness == 3
+    assert {made[name].staleness for name in STRATEGIES if name != "staleness"} == {0}

@@ -46,7 +46,7 @@ def test_lives_are_counted_by_the_server_not_by_the_trainers_clock(tmp_path: Pat
 def test_an_answer_that_was_lost_gives_the_same_number_again() -> None:
     """Asked again, it is the same life."""
     with fleet(1) as one, one.client() as ps:
-        terms = {**ps.strategy.terms(), "nonce": ps.group.session_nonce}
+        terms = {"strategy": ps.strategy.name, "staleness": 0, "nonce": ps.group.session_nonce}
         assert ps.peers[0].ask(Op.JOIN, terms)["incarnation"] == 1
 
 
