@@ -5,14 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paddock.ps.server.log_record import dense_part, json_part, sparse_part
+from paddock.ps.server.log_record import json_part
+from paddock.ps.server.store import Store
+from paddock.ps.server.table_records import PushDenseRecord, PushRecord
+from paddock.ps.spec import DenseSpec, SparseSpec
+from paddock.ps.table.contributions import SparseGradients
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header, Op
+from paddock.ps.xxh3 import Buffer
 
 KEYS = np.array([5, -6], np.int64)
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 SHOWS = np.array([1, 2], np.float32)
 BODY = KEYS.tobytes() + ROWS.tobytes()
+
+
+def sparse_part(header: Header, body: Buffer, dim: int) -> SparseGradients:
+    """What a push of this body to a table of this dim has."""
+    store = Store(0, 1)
+    store.add_table(SparseSpec("t", dim))
+    return PushRecord(header, body).rows(store)[1]
 
 
 def test_keys_and_rows_are_read() -> None:
@@ -52,12 +64,12 @@ def test_another_dim_is_refused(dim: int) -> None:
 
 def test_a_dense_part_has_a_start() -> None:
     """int64, then the values."""
-    start, values = dense_part(
-        Header(Op.PUSH_DENSE, count=6), (7).to_bytes(8, "little") + BODY[16:]
-    )
-    assert start == 7 and values.tolist() == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(RequestError):
-        dense_part(Header(Op.PUSH_DENSE, count=5), BODY)
+    store, body = Store(0, 1), (7).to_bytes(8, "little") + BODY[16:]
+    store.add_table(DenseSpec("w", 20))
+    _, part = PushDenseRecord(Header(Op.PUSH_DENSE, count=6), body).elements(store)
+    assert part.start == 7 and part.grads.tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(RequestError, match="a frame of 5 elements has 40 bytes"):
+        PushDenseRecord(Header(Op.PUSH_DENSE, count=5), BODY).elements(store)
 
 
 @pytest.mark.parametrize("body", [b"", b"[1]", b"nonsense", b"\xff\xfe\x00"])

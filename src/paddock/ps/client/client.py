@@ -41,8 +41,9 @@ from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
+from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Op
-from paddock.ps.wire.offsets import OffsetProgress, offset_objection
+from paddock.ps.wire.offsets import OffsetProgress, check_offset
 
 # To find repeats among fewer keys takes longer than to fetch some rows twice.
 ASKED_AS_GIVEN = 64
@@ -537,9 +538,10 @@ class Client:
         Args:
             offset: Any JSON of at most 4 KiB, such as {"file": 3, "line": 4000}.
         """
-        no = offset_objection(offset)
-        if no is not None:
-            raise UsageError(no.message, hint=no.hint)
+        try:
+            check_offset(offset)
+        except RequestError as error:
+            raise UsageError(error.message, hint=error.hint) from error
         with self._one_thread:
             self.strategy.commit_offset(self.group, offset)
 

@@ -73,17 +73,13 @@ class Barriers:
 
     def let_late_pass(self) -> list[Reach]:
         """Late trainers wait no longer at barriers where no other trainer waits."""
-        late = {t for t, r in self.waiting.items() if self._is_late(r)}
+        late = {t for t, r in self.waiting.items() if self.is_late(r)}
         met = {reach.name for trainer, reach in self.waiting.items() if trainer not in late}
         going = [t for t in sorted(late) if self.waiting[t].name not in met]
         return [self.waiting.pop(trainer) for trainer in going]
 
-    def is_met_at(self, trainer: int) -> bool:
-        """True when the trainer waits at a barrier, and is not late for it."""
-        reach = self.waiting.get(trainer)
-        return reach is not None and not self._is_late(reach)
-
-    def _is_late(self, reach: Reach) -> bool:
+    def is_late(self, reach: Reach) -> bool:
+        """True when the others may be past this barrier."""
         return reach.is_fresh and reach.turn <= self._turns.get(reach.name, 0)
 
     def apply(self, opened: BarrierOpened) -> None:

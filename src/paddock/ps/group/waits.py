@@ -130,7 +130,8 @@ class GroupWaits(DurableGroupState):
 
     def _rests(self, trainer: int) -> bool:
         """True when it waits at a barrier where the others will come, and delays none of them."""
-        return not self._is_sync and self.barriers.is_met_at(trainer)
+        reach = self.barriers.waiting.get(trainer)
+        return not (self._is_sync or reach is None or self.barriers.is_late(reach))
 
     @property
     def _is_stuck(self) -> bool:

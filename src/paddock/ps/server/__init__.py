@@ -7,7 +7,7 @@ session        one connection: receives frames, answers them in order
 engine         the one way to a change: checks, logs, applies, waits for disk and replica
 records        the class of each record, and those of the job: members, steps, offsets
 table_records  the records of one table: pushes, values, learning rate
-log_record     what every record has: locks, check, apply, answer; and bodies, read
+log_record     what every record has: locks, check, apply, answer
 store          the state of one server: records are applied to it
 tables         a table with its locks
 recovery       from a data directory to a state, and snapshots

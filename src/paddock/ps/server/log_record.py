@@ -1,4 +1,4 @@
-"""A record is a frame that changes a server: what each class of records has, and bodies are read.
+"""A record is a frame that changes a server: what each class of records has.
 
 records.py has the class of each op.
 """
@@ -9,10 +9,6 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from paddock.ps.table.contributions import SparseGradients
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import FrameFlag, Header
 from paddock.ps.xxh3 import Buffer
@@ -114,46 +110,6 @@ class TableRecord(LogRecord):
                     f"{limit}",
                     hint="smaller batches, more servers, or a higher --memory-limit",
                 )
-
-
-# ------------------------------------------------------------------------------------------ bodies
-
-
-def sparse_part(header: Header, body: Buffer, dim: int) -> SparseGradients:
-    """Keys int64[count], rows float32[count, dim], and statistics when the frame has them.
-
-    Views where the body can be written to.
-    """
-    count = header.count
-    wanted = count * (8 + 4 * dim) + (8 * count if header.flags & STATISTICS else 0)
-    if len(body) != wanted:
-        raise RequestError(
-            "value",
-            f"a frame of {count} rows of dim {dim} has {len(body)} bytes instead of {wanted}",
-            hint="do all trainers declare the table with the same dim?",
-        )
-    keys = np.frombuffer(body, np.int64, count)
-    floats = np.frombuffer(body, np.float32, offset=8 * count)
-    if not floats.flags.carray:
-        floats = _writable(floats)
-    rows = floats[: count * dim].reshape(count, dim)
-    if not header.flags & STATISTICS:
-        return SparseGradients(keys, rows)
-    tail = floats[count * dim :]
-    return SparseGradients(keys, rows, tail[:count], tail[count:])
-
-
-def dense_part(header: Header, body: Buffer) -> tuple[int, NDArray[np.float32]]:
-    """(start, values) of a dense frame's body."""
-    if len(body) != 8 + 4 * header.count:
-        raise RequestError("value", f"a frame of {header.count} elements has {len(body)} bytes")
-    values = np.frombuffer(body, np.float32, offset=8)
-    return int.from_bytes(body[:8], "little"), _writable(values)
-
-
-def _writable(array: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Optimizers use gradients as scratch; what comes from a log may be read-only."""
-    return array if array.flags.carray else np.require(array, np.float32, ["A", "C", "W"])
 
 
 def json_part(body: Buffer) -> dict[str, Any]:

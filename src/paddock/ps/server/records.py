@@ -26,7 +26,7 @@ from paddock.ps.server.tables import ServerSparseTable
 from paddock.ps.shards.records import AdoptRecord, MoveRecord, PartRecord
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Header, Op
-from paddock.ps.wire.offsets import TrainerOffsets, offset_objection
+from paddock.ps.wire.offsets import TrainerOffsets, check_offset
 from paddock.ps.xxh3 import Buffer
 
 if TYPE_CHECKING:
@@ -146,9 +146,7 @@ class OffsetRecord(LogRecord):
     numbered = True
 
     def check(self, store: Store) -> None:
-        no = offset_objection(self.data)
-        if no is not None:
-            raise no
+        check_offset(self.data)
 
     def apply_meta(self, store: Store, lsn: int) -> None:
         store.offsets.note(self.header.trainer, self.header.step, self.data)

@@ -27,29 +27,6 @@ OF_TRAINERS = ("control", "pull", "push")
 RETIRED = "retired"  # the session nonce of an incarnation that no process has
 
 
-class ServiceContext(Protocol):
-    """The server as a service sees it.
-
-    notes: its own, by key. serial: grows with every `keep`, and does not go back when a checkpoint
-    is loaded. past: the checkpoint that was loaded last, "" for none.
-    """
-
-    @property
-    def notes(self) -> Mapping[str, Any]: ...
-    @property
-    def serial(self) -> int: ...
-    @property
-    def past(self) -> str: ...
-    def keep(self, changes: Mapping[str, Any]) -> None:
-        """Remember these; None forgets. On return they are as safe as an acknowledged push."""
-
-    def is_gone(self, trainer: int) -> bool:
-        """True when no push of the trainer's incarnations so far will be carried out any more."""
-
-    def say(self, line: str) -> None:
-        """A line of news is logged."""
-
-
 class HostedService(Protocol):
     """Answers questions, one at a time."""
 
@@ -124,17 +101,22 @@ class Services:
         who = None if hello.purpose == "admin" else (hello.trainer, hello.incarnation)
         with self._lock:
             return service.answer(
-                who, question, _ServiceContext(self._server, name + "/", self.missed)
+                who, question, ServiceContext(self._server, name + "/", self.missed)
             )
 
 
-class _ServiceContext:
-    """A service's desk, as long as it answers."""
+class ServiceContext:
+    """The server as a service sees it, as long as it answers.
+
+    notes: its own, by key. serial: grows with every `keep`, and does not go back when a checkpoint
+    is loaded. past: the checkpoint that was loaded last, "" for none.
+    """
 
     def __init__(self, server: Server, prefix: str, missed: dict[int, float]) -> None:
         self._server = server
         self._prefix = prefix
         self._missed = missed
+        self.say = server.say
 
     @property
     def notes(self) -> Mapping[str, Any]:
@@ -151,14 +133,13 @@ class _ServiceContext:
         return str(self._server.store.kv.get(LOADED, ""))
 
     def keep(self, changes: Mapping[str, Any]) -> None:
+        """Remember these; None forgets. On return they are as safe as an acknowledged push."""
         noted = {self._prefix + key: value for key, value in changes.items()}
         self._server.engine.record(Op.KV, {"set": noted})
 
-    def say(self, line: str) -> None:
-        self._server.say(line)
-
     def is_gone(self, trainer: int) -> bool:
-        """True when the trainer left, was expelled, or is away for --trainer-timeout.
+        """True when no push of the trainer's incarnations so far will be carried out any more: it
+        left, was expelled, or is away for --trainer-timeout.
 
         Of the latter the coordinator decides, where trainers wait for each other's steps. Else the
         trainer is fenced here, as by a newer incarnation: so that it cannot come back and push

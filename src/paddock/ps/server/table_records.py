@@ -18,8 +18,6 @@ from paddock.ps.server.log_record import (
     STATISTICS,
     LogRecord,
     TableRecord,
-    dense_part,
-    sparse_part,
 )
 from paddock.ps.server.tables import ServerDenseTable, ServerSparseTable
 from paddock.ps.shards.records import dense_shards
@@ -94,10 +92,32 @@ class SetRecord(TableRecord):
     _rows: tuple[ServerSparseTable, SparseGradients] | None = None
 
     def rows(self, store: Store) -> tuple[ServerSparseTable, SparseGradients]:
-        """The table and the rows of the body, which is read once. Raises RequestError."""
-        if self._rows is None:
-            held = store.find(self.header.table, ServerSparseTable)
-            self._rows = held, sparse_part(self.header, self.body, held.spec.dim)
+        """The table and the rows of the body, which is read once. Raises RequestError.
+
+        The body: keys int64[count], rows float32[count, dim], and statistics when the frame has
+        them. Views, but for a body that is read-only, as a log's: optimizers use rows as scratch.
+        """
+        if self._rows is not None:
+            return self._rows
+        held, count = store.find(self.header.table, ServerSparseTable), self.header.count
+        dim, has_statistics = held.spec.dim, self.header.flags & STATISTICS
+        wanted = count * (8 + 4 * dim) + (8 * count if has_statistics else 0)
+        if len(self.body) != wanted:
+            raise RequestError(
+                "value",
+                f"a frame of {count} rows of dim {dim} has {len(self.body)} bytes instead of "
+                f"{wanted}",
+                hint="do all trainers declare the table with the same dim?",
+            )
+        keys = np.frombuffer(self.body, np.int64, count)
+        floats = np.frombuffer(self.body, np.float32, offset=8 * count)
+        if not floats.flags.carray:
+            floats = floats.copy()
+        part = SparseGradients(keys, floats[: count * dim].reshape(count, dim))
+        if has_statistics:
+            tail = floats[count * dim :]
+            part = part._replace(shows=tail[:count], clicks=tail[count:])
+        self._rows = held, part
         return self._rows
 
     def check(self, store: Store) -> None:
@@ -174,7 +194,14 @@ class SetDenseRecord(TableRecord):
         """The table and the elements of the body, which is read once. Raises RequestError."""
         if self._elements is None:
             held = store.find(self.header.table, ServerDenseTable)
-            self._elements = held, DenseGradients(*dense_part(self.header, self.body))
+            count, size = self.header.count, len(self.body)
+            if size != 8 + 4 * count:
+                raise RequestError("value", f"a frame of {count} elements has {size} bytes")
+            values = np.frombuffer(self.body, np.float32, offset=8)
+            if not values.flags.carray:
+                values = values.copy()
+            start = int.from_bytes(self.body[:8], "little")
+            self._elements = held, DenseGradients(start, values)
         return self._elements
 
     def check(self, store: Store) -> None:

@@ -30,23 +30,21 @@ OFFSETS_KEPT = 4
 UNKNOWN = -1
 
 
-def offset_objection(position: object) -> RequestError | None:
-    """Why a data position cannot be kept; None when it can.
+def check_offset(position: object) -> None:
+    """Raises RequestError when a data position cannot be kept.
 
-    >>> offset_objection({"shard": 3, "offset": 4096}) is None
-    True
+    >>> check_offset({"shard": 3, "offset": 4096})
     """
     try:
         size = len(json.dumps(position, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        return RequestError("usage", f"a data position must be JSON: {error}")
+        raise RequestError("usage", f"a data position must be JSON: {error}") from error
     if size > OFFSET_BYTES_MAX:
-        return RequestError(
+        raise RequestError(
             "usage",
             f"a data position of {size} bytes, the limit is {OFFSET_BYTES_MAX}",
             hint="keep shard and offset, not the data",
         )
-    return None
 
 
 class OffsetMark(NamedTuple):
