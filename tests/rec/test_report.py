@@ -34,7 +34,7 @@ def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch(
         report.begin(0, f"epoch {epoch}")
         for number in range(4):
             now[0] += 1
-            report.batch(epoch, number, 10, lambda: {"loss": 0.5})
+            report.batch(epoch, number, 10, {"loss": 0.5}, {})
             report.meter.tick()
         report.end(epoch, {"loss": 0.5}, 40, 0, report.seconds())
     first, second, rest = out.getvalue().split("\n")
@@ -58,7 +58,7 @@ def test_a_pipe_has_a_line_for_every_so_many_batches() -> None:
     report = TrainingReport(out, 2, lambda: now[0])
     for number in range(4):
         now[0] += 1
-        report.batch(0, number, 10, lambda: {"loss": 0.5})
+        report.batch(0, number, 10, {"loss": 0.5}, {})
     assert out.getvalue().splitlines() == [
         f"epoch 0, batch {n}, loss 0.5000, 10 examples/s" for n in (0, 2)
     ]
@@ -71,7 +71,7 @@ def test_what_is_left_of_an_epoch_is_told_at_the_pace_since_the_restart() -> Non
     report.expected = 100
     report.begin(50)
     now[0] = 5.0
-    report.batch(0, 5, 10, lambda: {"loss": 0.5})
+    report.batch(0, 5, 10, {"loss": 0.5}, {})
     assert report.meter.line() == (
         "paddock: training, 60 of 100 examples, 2/s, 20 s left, loss 0.5000, batch 5"
     )

@@ -58,10 +58,9 @@ def train(
             group.after_step(here)
             item.used()
             losses += found.get("loss", 0.0) * item.size
-            report.batch(epoch, number, item.size, lambda f=found: {**f, **values(learner)})  # type: ignore[misc]
-            if events is not None and number % run.print_interval == 0:
-                shown = {**found, **values(learner), "examples/s": report.rate}
-                for name, value in shown.items():
+            shown = report.batch(epoch, number, item.size, found, learner.metrics)
+            if events is not None and shown is not None:
+                for name, value in {**shown, "examples/s": report.rate}.items():
                     events(f"train/{name}", value, here["step"])
             is_due = due.after_step(here["step"]) or is_due
             if keeper is not None and is_due and group.is_even(here):
@@ -149,11 +148,6 @@ def sum_over_workers(
         numbers[title] = metric.value(whole[at : at + len(state)])
         at += len(state)
     return EpochTotals(numbers, round(whole[1]), round(whole[3]), whole[4] / group.workers)
-
-
-def values(learner: Learner) -> dict[str, float]:
-    """This worker's metrics now."""
-    return {name: metric.value() for name, metric in learner.metrics.items()}
 
 
 def exports(run: TrainingRun, epoch: int) -> bool:

@@ -19,11 +19,14 @@ import sys
 from collections.abc import Callable, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from paddock.errors import UsageError
 from paddock.watch.meter import ProgressMeter
 from paddock.watch.svg import ChartLine, chart, sheet
+
+if TYPE_CHECKING:  # numpy is there where training is
+    from paddock.rec.metrics import MergeableMetric
 
 LOOK_SECONDS = 1.0  # the meter has numbers of batches no older than that
 
@@ -56,16 +59,21 @@ class TrainingReport:
         return self.now() - self.started
 
     def batch(
-        self, epoch: int, number: int, size: int, numbers: Callable[[], Mapping[str, float]]
-    ) -> None:
-        """A batch was trained. numbers: asked for only where a line is due."""
+        self, epoch: int, number: int, size: int,
+        numbers: Mapping[str, float], metrics: Mapping[str, MergeableMetric],
+    ) -> Mapping[str, float] | None:  # fmt: skip
+        """A batch was trained: its numbers and this worker's metrics where a line is due, or None.
+
+        metrics: asked for their values only where a line or the meter needs them.
+        """
         self.trained += size
         self.examples_since += size
         now, is_due = self.now(), number % self.interval == 0
         if not is_due and now - self.looked < LOOK_SECONDS:
-            return
+            return None
         self.looked = now
-        text = format_numbers(numbers())
+        shown = {**numbers, **{name: metric.value() for name, metric in metrics.items()}}
+        text = format_numbers(shown)
         self.meter.text = f"{text}, batch {number}"
         self.meter(self.trained, self.expected)
         if is_due:
@@ -74,6 +82,7 @@ class TrainingReport:
             if not self.is_terminal:
                 name = self.name(epoch)
                 self.line(f"{name}, batch {number}, {text}, {self.rate:,.0f} examples/s")
+        return shown if is_due else None
 
     def judged(self, size: int) -> None:
         """A batch was evaluated."""
