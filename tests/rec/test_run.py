@@ -159,3 +159,9 @@ def test_a_dry_run_refuses_what_the_submission_would(
     words = ["rec", "-m", "two", "-b", "backend.yaml", "-o", "engine=cluster", "--dry-run"]
     assert paddock(words) == 2
     assert "site 'local': local has no key 'namespace'" in capsys.readouterr().err
+
+
+def test_what_starts_other_workers_imports_no_numpy() -> None:
+    """It would need it where only their hosts do, and take longer: a reader's class brought it."""
+    code = "import sys, paddock.rec.run; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

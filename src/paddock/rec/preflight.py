@@ -14,7 +14,6 @@ from paddock.command_line import nearest
 from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, find_files, is_elsewhere
-from paddock.data.formats.format import Coverage
 from paddock.errors import Problem, UsageError
 from paddock.rec.online import online_of
 from paddock.rec.report import check_events
@@ -107,6 +106,8 @@ def odd_slots(reading: Reading) -> list[str]:
     known = Counter({slot: found.pop(slot, 0) for slot in declared})
     if not found or all(known.values()):
         return []
+    from paddock.data.formats.format import Coverage  # numpy, which a host that submits may lack
+
     told = Coverage(len(lines), known, Counter(found)).warnings()
     return [f"the first lines of {file}: {line}" for line in told]
 
