@@ -486,3 +486,32 @@ def test_a_replica_gets_a_snapshot_where_the_log_of_its_primary_is_damaged(tmp_p
         assert client.digest() == digest
         job.start(0)  # The damage is behind its snapshot.
         assert job.wait_in_sync() == 1
+
+
+@pytest.mark.parametrize("harm", ["flipped", "removed"])
+def test_an_idle_primary_with_an_older_snapshot_gives_up_the_damaged_part_of_its_log(
+    harm: str, tmp_path: Path
+) -> None:
+    """The older snapshot would need it; with nothing pushed since, a second one is the same."""
+    with paired(tmp_path) as job, job.client(strategy="async") as client:
+        train(client, SEED, 10)
+        job.wait_in_sync()
+        job.ask(0, Op.CONTROL, {"do": "snapshot"})
+        job.kill(1)
+        digest = train(client, SEED, 20)
+        path = list_segments(job.data_dir(0))[-1]
+        if harm == "removed":
+            path.unlink()
+        else:
+            one = Segment(path)
+            one.scan()
+            with path.open("r+b") as file:
+                file.seek(one.offsets[-10] + 200)
+                wrong = file.read(1)[0] ^ 0x10
+                file.seek(-1, 1)
+                file.write(bytes([wrong]))
+        job.start(1)
+        assert job.wait_in_sync() == 0
+        job.kill(0)
+        eventually(lambda: job.is_serving(1), "the replica serves")
+        assert client.digest() == digest

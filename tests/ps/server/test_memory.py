@@ -112,3 +112,27 @@ def test_what_comes_otherwise_counts_against_the_limit_too() -> None:
         ps.push("words", np.arange(100), np.ones((100, 64)))
         ps.flush()
         assert ps.status()[0]["rows"] == 100
+
+
+def test_what_is_replayed_behind_the_last_commit_counts(tmp_path: Path) -> None:
+    """Contributions to the open step take memory before the restart and after it."""
+    flags = ("--memory-limit=4MB",)
+    rows = np.ones((2000, 16), np.float32)
+    held = []
+    for number, restarts in enumerate((False, True)):
+        folder = tmp_path / str(number)
+        with fleet(1, *flags, data=folder) as one, one.client(strategy="sync") as ps:
+            ps.create(SparseSpec("wide", 16, OptimizerSpec("sgd", lr=1.0)))
+            ps.step()
+            count = 0
+            with pytest.raises(RequestError, match="limit is"):
+                while True:
+                    if restarts and count == 25:
+                        finish(one.servers[0])
+                        one.restart(0)
+                    ps.push("wide", np.arange(2000) + 2000 * count, rows)
+                    ps.flush()
+                    count += 1
+            ps.step()
+            held.append(count)
+    assert held[0] == held[1] > 25

@@ -152,7 +152,8 @@ class ReplicaFeed:
             if self._is_current(start):
                 self.pair.say_once(f"the replica is not fed any more: {error}", "feed")
                 if isinstance(error, LogDamage):  # The state in memory is whole: begin with that.
-                    self.pair.snapshots.ask()
+                    # An older snapshot would need the damaged part of the log, and keep it.
+                    self.pair.snapshots.ask(keep=1)
         finally:
             self._ended.set()
             self.stream.interrupt()
@@ -171,6 +172,7 @@ class ReplicaFeed:
                 pair.feeding[start.session] = position
                 if not self._is_current(start):
                     return
+            pair.say_once("", "feed")  # All could be read: what comes later is news.
             if position == before:
                 with self._turn:
                     self.stream.send(Header(Op.FOLLOW, part=IDLE, step=start.term))

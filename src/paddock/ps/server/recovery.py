@@ -145,6 +145,7 @@ class Snapshots:
         # Held while snapshots are written or removed, and the log is cut.
         self.lock = threading.Lock()
         self._is_asked = False
+        self._keep = 2
 
     def is_due(self) -> bool:
         """True when the log has grown enough, or somebody asked."""
@@ -153,19 +154,19 @@ class Snapshots:
             return False
         return self._is_asked or 0 < self.every <= log.nbytes - self._floor
 
-    def ask(self) -> None:
-        """Have one written soon."""
-        self._is_asked = True
+    def ask(self, *, keep: int = 2) -> None:
+        """Have one written soon; keep: as of `take`."""
+        self._is_asked, self._keep = True, min(self._keep, keep)
 
     def take(self, keep: int = 2) -> int:
         """Write a snapshot now, and cut the log behind it; its lsn. Raises PaddockError.
 
-        keep: snapshots that stay, this one included.
+        keep: snapshots that stay, this one included; fewer, if whoever asked wants fewer.
         """
         log = self.engine.log
         assert log is not None
         with self.lock:
-            self._is_asked = False
+            self._is_asked, keep = False, min(keep, self._keep)
             log.roll()
             cut = SnapshotView(
                 self.engine, lambda store: (store.state_values(), store.state_arrays())
@@ -184,5 +185,5 @@ class Snapshots:
             finally:
                 cut.end()
             log.cut(self.engine.replication.keep_from(log_floor(self.directory)))
-            self._floor = log.nbytes
+            self._floor, self._keep = log.nbytes, 2
             return cut.lsn

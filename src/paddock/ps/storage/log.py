@@ -132,7 +132,11 @@ class RecordLog:
             if self._fd < 0:
                 return 0
             *closed, open_one = self._segments
-            return open_one.end + sum(one.path.stat().st_size for one in closed)
+            total = open_one.end
+            for one in closed:
+                with suppress(FileNotFoundError):  # Somebody removed it.
+                    total += one.path.stat().st_size
+            return total
 
     # ----------------------------------------------------------------------------- writing
 
@@ -269,11 +273,17 @@ class RecordLog:
             if after <= from_lsn:
                 continue
             lsn, offset = one.seek(from_lsn)
-            stop = end if one is segments[-1] else one.path.stat().st_size
-            for record in segment.walk(one.path, offset, stop):
-                if lsn >= from_lsn:
-                    yield lsn, record.header, record.body
-                lsn += 1
+            try:
+                stop = end if one is segments[-1] else one.path.stat().st_size
+                for record in segment.walk(one.path, offset, stop):
+                    if lsn >= from_lsn:
+                        yield lsn, record.header, record.body
+                    lsn += 1
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.EIO):
+                    raise
+                reason = f"it cannot be read ({error.strerror})"
+                raise LogDamage(one.path, offset, reason) from error
             if lsn != after:
                 text = f"it ends with record {lsn - 1} instead of {after - 1}"
                 raise LogDamage(one.path, stop, text)

@@ -104,9 +104,12 @@ def save_snapshot(
     path = directory / snapshot_name(state.lsn)
     if path.exists():  # Nothing happened since, or it is damaged.
         try:
-            return open_snapshot(path)
+            found = open_snapshot(path)
         except DamageError:
             remove_tree(path)
+        else:
+            _remove_old(directory, keep)
+            return found
     with new_directory(path, "cannot save a snapshot") as temporary:
         shards = [
             ShardEntry(
@@ -131,9 +134,13 @@ def save_snapshot(
             "state": [state.lsn, state.values, state_file],
         }
         write_json(temporary / _MANIFEST, manifest)
+    _remove_old(directory, keep)
+    return Snapshot(path, server, tuple(specs), state, tuple(shards))
+
+
+def _remove_old(directory: Path, keep: int) -> None:
     for old in list_snapshots(directory)[keep:]:
         remove_tree(old)
-    return Snapshot(path, server, tuple(specs), state, tuple(shards))
 
 
 def snapshot_name(lsn: int) -> str:
