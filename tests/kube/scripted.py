@@ -64,7 +64,8 @@ class ScriptedServer:
     def hang_up(self) -> None:
         """End what is still open."""
         for writer in self._writers:
-            writer.transport.abort()
+            if not writer.transport.is_closing():
+                writer.transport.abort()
 
 
 async def _read(reader: asyncio.StreamReader) -> Asked:

@@ -2,7 +2,6 @@
 
 client        KubeClient and Call, kinds of objects, KubeError
 connect       kubeconfig or the Pod's account; TLS, credentials, proxies
-http1         HTTP/1.1 as a transport of httpx2
 http_client   HttpClient: the KubeClient of a real API server
 objects       the slim shapes that are decoded and cached
 replies       decoders of lists, events of a watch and refusals

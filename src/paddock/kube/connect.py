@@ -26,7 +26,6 @@ from lightkube.core.exceptions import ConfigError
 
 from paddock import __version__
 from paddock.errors import UsageError
-from paddock.kube.http1 import Http1Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -107,9 +106,9 @@ def open_http(config: SingleConfig) -> httpx2.AsyncClient:
         ) from error
     if user.token_file is not None:
         params["auth"] = TokenFile(str(config.abs_file(user.token_file)))
-    if not _goes_by_proxy(config.cluster.server):
-        params["transport"] = Http1Transport(params["verify"], keep_seconds=KEEP_SECONDS)
     limits = httpx2.Limits(keepalive_expiry=KEEP_SECONDS)
+    if not _goes_by_proxy(config.cluster.server):  # A transport of its own has no proxy.
+        params["transport"] = httpx2.AsyncHTTPTransport(params["verify"], limits=limits)
     return httpx2.AsyncClient(**params, headers=HEADERS, limits=limits)
 
 

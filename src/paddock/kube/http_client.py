@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import httpcore2
 import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
@@ -54,11 +55,12 @@ UPGRADE = {  # the key is no secret: it shows that the other side speaks WebSock
     "Sec-WebSocket-Key": "cGFkZG9jay1leGVjLWtleQ==",
     "Sec-WebSocket-Protocol": "v4.channel.k8s.io",
 }  # fmt: skip
+PIECE_MAX = 64 * 1024  # bytes of a command's output that are read at once
 LINE_MAX = 8 * 1024 * 1024  # bytes of one event; etcd takes objects of 1.5 MiB by default
 # No answer, or no credentials to ask with; the last three are what a broken exec plugin causes.
 NO_ANSWER = (
     httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError,
-    ConfigError, json.JSONDecodeError, KeyError,
+    httpcore2.NetworkError, httpcore2.TimeoutException, ConfigError, json.JSONDecodeError, KeyError,
 )  # fmt: skip
 
 
@@ -149,7 +151,8 @@ class HttpClient(KubeClient):
         found: dict[int, bytearray] = {}
         data, channel, timeout = bytearray(), 0, self._call_timeout
         async with self._streamed(request, timeout, UPGRADE, status=101) as response:
-            async for chunk in response.aiter_raw():
+            connection = response.extensions["network_stream"]
+            while chunk := await connection.read(PIECE_MAX, self._options.answer_seconds):
                 data += chunk
                 while frame := _frame(data):
                     kind, text = frame
