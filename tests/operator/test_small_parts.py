@@ -162,6 +162,15 @@ def test_init_containers_are_counted_until_the_pod_runs(phase: str, restarts: in
     assert ("no data" in with_last_end(outcome, pod).why) == (phase == "Pending")
 
 
+def test_a_container_whose_former_one_is_removed_already_is_told_by_its_own_end() -> None:
+    """A kubelet keeps the last dead container of each, and may have counted the next start."""
+    ended = ContainerState(terminated=ContainerStateTerminated(2, message="no data"))
+    again = ContainerStatus("main", restartCount=1, state=ended)
+    pod = Pod(status=PodStatus("Running", containerStatuses=(again,)))
+    worn = with_last_end(outcome_of(pod, "worker", 0), pod)
+    assert (worn.exit_code, worn.why) == (2, "exit code 2 (no data)")
+
+
 @pytest.mark.parametrize(("told", "state"), [("38", "lost"), ("40", "succeeded")])
 def test_a_pod_that_was_evicted_before_it_ended_is_no_success(told: str, state: str) -> None:
     """Kueue's finalizer keeps it past its kubelet's last delete, which moves deletionTimestamp.

@@ -137,7 +137,8 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
 def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
     """The outcome of a pod whose container was started again, told as how that one ended."""
     for container in _counted(pod):
-        ended = container.lastState.terminated
+        # The last but one may be removed already; then the last one's own end tells it.
+        ended = container.lastState.terminated or container.state.terminated
         if container.restartCount and ended is not None:
             cause, _, why = _classify_exit(ended)
             at = seconds(ended.finishedAt)
