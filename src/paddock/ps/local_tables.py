@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddock.errors import UsageError
 from paddock.ps.client.trainer_config import TrainerConfig
-from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.rules import check_table
 from paddock.ps.optimizers.schedules import Rate, Rates
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.spec import DenseSpec, TableSpec, check_spec
+from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.storage.checkpoint import check_specs, open_checkpoint
 from paddock.ps.storage.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
 from paddock.ps.storage.saving import write_part as write_tables
@@ -46,9 +45,7 @@ class LocalTables:
 
     def create(self, spec: TableSpec) -> None:
         """Makes the table, or finds the one there is."""
-        problems = check_spec(spec) or check_optimizer(spec.optimizer)
-        if problems:
-            raise UsageError.of(problems)
+        check_table(spec)
         if isinstance(spec, DenseSpec):
             self._dense.setdefault(spec.name, DenseTable(spec, range(spec.shards)))
         elif spec.name not in self._sparse:

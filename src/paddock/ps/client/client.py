@@ -36,9 +36,9 @@ from paddock.ps.client.server_group import ServerGroup, Wanted
 from paddock.ps.client.strategy import Strategy, make_strategy
 from paddock.ps.client.trainer_config import TrainerConfig, read_trainer_config
 from paddock.ps.connection import Identity, read_token
-from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.rules import check_optimizer, check_table
 from paddock.ps.optimizers.schedules import Rate
-from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, check_spec, to_json
+from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, to_json
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
 from paddock.ps.wire.errors import RequestError
@@ -132,9 +132,7 @@ class Client:
                 f"create() was given {spec!r}, which is no table's spec",
                 hint='SparseSpec("words", dim=16) or DenseSpec("bias", size=1000)',
             )
-        problems = check_spec(spec) or check_optimizer(spec.optimizer)
-        if problems:
-            raise UsageError.of(problems)
+        check_table(spec)
         answers = [peer.ask(Op.CREATE, to_json(spec)) for peer in self.peers]
         numbers = [int(answer["table"]) for answer in answers]
         remote = self.group.tables.get(spec.name)

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client.admin import Admin
-from paddock.ps.optimizers.rules import check_optimizer
+from paddock.ps.optimizers.rules import check_table
 from paddock.ps.optimizers.updater import Updater
-from paddock.ps.spec import READY, DenseSpec, SparseSpec, TableSpec, check_spec
+from paddock.ps.spec import READY, DenseSpec, SparseSpec, TableSpec
 from paddock.ps.storage import export, paddle_text
 from paddock.ps.storage.arrays import Arrays
 from paddock.ps.storage.checkpoint import Checkpoint, open_checkpoint
@@ -180,9 +180,7 @@ def _check(read: ImportedTable, path: Path, spec: TableSpec) -> None:
 
 def make_checkpoint(directory: Path, job: str, spec: TableSpec, read: ImportedTable) -> Checkpoint:
     """A checkpoint of step 0 with this one table, its optimizer state as at the beginning."""
-    problems = check_spec(spec) or check_optimizer(spec.optimizer)
-    if problems:
-        raise UsageError.of(problems)
+    check_table(spec)
     shards = _sparse_shards(spec, read) if isinstance(spec, SparseSpec) else _dense(spec, read)
     name = begin_checkpoint(directory, 0)
     try:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from paddock.errors import Problem
+from paddock.errors import Problem, UsageError
 from paddock.ps.jit import F32, F64, I64, choose, kernel, part
 from paddock.ps.optimizers.guards import square_sum, square_sums
 from paddock.ps.optimizers.paddle_rules import paddle_adam, paddle_rmsprop, paddle_sparse_adam
 from paddock.ps.optimizers.rule import OptimizerRule, Option, Slot
-from paddock.ps.spec import OptimizerSpec, check_fields
+from paddock.ps.spec import OptimizerSpec, TableSpec, check_fields, check_spec
 
 
 @kernel
@@ -363,6 +363,17 @@ _ALL = (
     ),
 )
 RULES: dict[str, OptimizerRule] = {rule.name: rule for rule in _ALL}
+
+
+def check_table(spec: TableSpec) -> None:
+    """Raises UsageError with all that is wrong with the spec, or with its optimizer.
+
+    >>> from paddock.ps.spec import DenseSpec
+    >>> check_table(DenseSpec("bias", 4))
+    """
+    problems = check_spec(spec) or check_optimizer(spec.optimizer)
+    if problems:
+        raise UsageError.of(problems)
 
 
 def check_optimizer(spec: OptimizerSpec) -> list[Problem]:
