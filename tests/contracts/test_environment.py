@@ -52,6 +52,14 @@ def env_of(
     return ProcEnv(*proc_env(shared, proc), shared.notes)
 
 
+def test_python_below_a_wrapper_is_unbuffered_unless_the_user_chose() -> None:
+    """Its output is a pipe: lines would come at the end, and after SIGKILL never."""
+    assert env_of({}).env["PYTHONUNBUFFERED"] == "1"
+    assert env_of({"PYTHONUNBUFFERED": ""}).env["PYTHONUNBUFFERED"] == ""
+    work = replace(JOB, extra_env=(("PYTHONUNBUFFERED", ""),))
+    assert env_of({}, work).env["PYTHONUNBUFFERED"] == ""
+
+
 def test_every_process_can_tell_which_job_it_belongs_to() -> None:
     """Scripts name their checkpoints by job and attempt; PADDLE_LOG_DIR is absolute."""
     env = env_of({"HOME": "/root"}).env
@@ -199,7 +207,7 @@ def test_framework_none_sets_paddocks_names_only() -> None:
     """A shell program gets its share number and nothing that a library could react to."""
     env = env_of({}, replace(JOB, framework="none")).env
     ours = {n for n in env if not n.startswith("PADDOCK_")}
-    assert ours == {"POD_NAME", "PADDLE_LOG_DIR", "OMP_NUM_THREADS"}
+    assert ours == {"POD_NAME", "PADDLE_LOG_DIR", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"}
 
 
 def test_framework_mpi_says_that_there_is_no_common_world() -> None:

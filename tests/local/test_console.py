@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +68,31 @@ def test_what_a_rank_wrote_before_its_death_is_shown(world: World) -> None:
     ended = world.run("--nproc_per_node", 1, world.script(text))
     assert ended.code == 137
     assert ended.out.count("x" * 199 + "\n") == 1010
+
+
+def test_python_below_a_wrapper_prints_at_once(world: World) -> None:
+    """`./train.sh` that starts python3, as most of them do: its lines outlive SIGKILL, too."""
+    script = world.script("print('step 1')\nos.kill(os.getpid(), 9)")
+    wrapper = world.folder / "train.sh"
+    wrapper.write_text(f"#!/bin/sh\n{sys.executable} {script}\n")
+    wrapper.chmod(0o755)
+    without = ("env", "--unset", "PYTHONUNBUFFERED")  # what tests run under may have it
+    ended = world.start("--nproc_per_node", 1, str(wrapper), before=without).end()
+    assert ended.code == 137
+    assert b"step 1\n" in world.log(0)
+
+
+def test_a_program_in_another_language_has_its_glog_lines_shown(world: World) -> None:
+    """A C++ trainer tells its loss so; those of a Python rank are mostly its framework's."""
+    line = "I1125 20:42:34.510118  2509 train.cc:88] step 1 loss 0.31"
+    wrapper = world.folder / "trainer"
+    wrapper.write_text(f"#!/bin/sh\necho '{line}'\n")
+    wrapper.chmod(0o755)
+    assert line in world.run("--nproc_per_node", 1, "--console", "short", str(wrapper)).out
+    of_python = world.run(
+        "--nproc_per_node", 1, "--console", "short", world.script(f"print('{line}')")
+    )
+    assert line not in of_python.out and "framework messages" in of_python.err
 
 
 def test_lines_of_64_ranks_are_whole_and_all_there(world: World) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.local.output.noise import STACK_LINES_MAX, Noise
+from paddock.local.output.noise import PADDLE_SOURCES, STACK_LINES_MAX, Noise
 
 GOLDEN = Path(__file__).parent / "golden"
 CCACHE = (
@@ -53,6 +53,20 @@ def test_paddles_answer_to_sigterm_is_left_out() -> None:
     noise = Noise()
     shown = noise.take((GOLDEN / "sigterm-paddle-3.3.1.txt").read_bytes()) + noise.rest()
     assert noise.folded > 5 and b"Termination signal" not in shown
+
+
+OWN_GLOG = (
+    b"I1125 20:42:34.510118  2509 train.cc:88] step 1 loss 0.31\n"
+    b"W1125 20:42:34.510118  2509 data.cc:12] 300 samples were skipped: bad label\n"
+)
+
+
+def test_the_glog_lines_of_a_program_that_is_not_python_are_its_own() -> None:
+    """A trainer in C++ prints its loss by glog; the sources of Paddle below a wrapper are known."""
+    noise = Noise(PADDLE_SOURCES)
+    paddles = GLOG[: GLOG.index(b"I2026")]
+    assert noise.take(OWN_GLOG + paddles) + noise.rest() == OWN_GLOG
+    assert noise.folded == 2
 
 
 @pytest.mark.parametrize(

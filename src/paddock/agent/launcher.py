@@ -17,6 +17,7 @@ from paddock.local.guardian import find_prctl, yama_scope
 from paddock.local.loop import READ, Loop
 from paddock.local.node import LaunchContext, NodeRunner
 from paddock.local.output.logs import run_folder
+from paddock.local.output.noise import PADDLE_SOURCES, SOURCES
 from paddock.local.output.streams import OutputThread
 from paddock.local.report.reporter import Reporter, ScreenReporter, is_short, stderr_columns
 from paddock.local.report.text import LEVELS, end_text
@@ -469,7 +470,7 @@ def _reporter(job: Job, context: LaunchContext, node: NodeRunner, output: Output
         columns=stderr_columns, run_id=context.run_id if context.folder else "",
         has_time=not job.record,  # `paddock submit` shows it, perhaps on a terminal
     )  # fmt: skip
-    output.fold(screen.folded)
+    output.fold(screen.folded, SOURCES if job.command.runs_python else PADDLE_SOURCES)
     return screen
 
 

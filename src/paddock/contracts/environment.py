@@ -173,6 +173,8 @@ def shared_env(
     kept["PADDOCK_JOB_ID"] = plan.job_id
     kept["PADDOCK_ATTEMPT"] = str(plan.attempt)
     kept["PADDOCK_RUN_DIR"] = run_dir
+    # Not only our own -u: a wrapper's python, or one that a rank starts, writes to a pipe as well.
+    kept.setdefault("PYTHONUNBUFFERED", "1")
     if job.debug_ranks:
         kept = {DEBUG_VARIABLE: "1", **FLIGHT_RECORDER, **kept}
     if job.framework in OF_TORCH and "cpu" in (job.device_kind, *(job.devices or ())):

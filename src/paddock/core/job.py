@@ -62,6 +62,15 @@ class Entrypoint:
             return (self.python, "-u", "-m", self.program, *self.args)
         return (self.program, *self.args)
 
+    @property
+    def runs_python(self) -> bool:
+        """True if Python runs the program; False if that cannot be told, as of a shell script.
+
+        >>> Entrypoint("program", "/usr/bin/python3.12").runs_python
+        True
+        """
+        return self.kind != "program" or self.program.rpartition("/")[2].startswith("python")
+
 
 def make_command(
     script: str, args: tuple[str, ...], python: str, is_module: bool, is_program: bool

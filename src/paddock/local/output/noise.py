@@ -8,6 +8,9 @@ from __future__ import annotations
 
 # glog and c10 name a source file before a message: "I1125 20:42:34.5 2509 tcp_store.cc:336] ...".
 SOURCES = (b".cc", b".cpp", b".cu", b".h")
+# Of Paddle, in every run. A program that is not Python may log its own loss by glog: of it, only
+# these are left out.
+PADDLE_SOURCES = (b"tcp_store.cc", b"tcp_utils.cc", b"gpu_resources.cu", b"gpu_resources.cc")
 # What such a line begins with, or has in it, and how the lines of the same message begin.
 # Source: what Paddle 3.3.1 prints (tests/local/test_noise.py).
 CCACHE = b"UserWarning: No ccache found"
@@ -21,10 +24,14 @@ STACK_LINES_MAX = 200
 
 
 class Noise:
-    """Sorts the lines of one stream. folded: how many were left out, so far."""
+    """Sorts the lines of one stream. folded: how many were left out, so far.
 
-    def __init__(self) -> None:
+    sources: how the source files end whose INFO and WARNING lines of glog are the framework's.
+    """
+
+    def __init__(self, sources: tuple[bytes, ...] = SOURCES) -> None:
         self.folded = 0
+        self._sources = sources
         self._more: tuple[bytes, ...] = ()  # how the next line begins, if it is noise as well
         self._stack: list[bytes] = []  # a native stack of which the signal is not known yet
 
@@ -69,7 +76,7 @@ class Noise:
         elif FLAGS in line and line.startswith(b"==="):
             self._more = (b"FLAGS(", b"===")
         else:
-            return is_more or _is_glog(line)
+            return is_more or _is_glog(line, self._sources)
         return True
 
     def _take_stack(self, line: bytes, shown: list[bytes]) -> None:
@@ -83,7 +90,7 @@ class Noise:
             self._stack = []
 
 
-def _is_glog(line: bytes) -> bool:
+def _is_glog(line: bytes, sources: tuple[bytes, ...] = SOURCES) -> bool:
     r"""Return True if the line is an INFO or WARNING of glog; an ERROR is for the user.
 
     >>> _is_glog(b"W1125 20:42:34.510118  2509 tcp_utils.cc:109] Retry")
@@ -95,4 +102,4 @@ def _is_glog(line: bytes) -> bool:
     if len(words) != 4 or words[0][:1] not in (b"I", b"W") or not words[0][1:].isdigit():
         return False
     file, _, number = words[3].rpartition(b":")
-    return number.isdigit() and file.endswith(SOURCES) and words[1].count(b":") == 2
+    return number.isdigit() and file.endswith(sources) and words[1].count(b":") == 2

@@ -17,7 +17,7 @@ from time import monotonic, monotonic_ns, sleep
 
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.local.output.console import Console, write_all
-from paddock.local.output.noise import Noise
+from paddock.local.output.noise import SOURCES, Noise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,18 +123,20 @@ class OutputThread:
         self._is_running = False
         self._is_still = (False, False)  # of stdout and stderr: see fold
         self._fold_text: Callable[[int, str], str] | None = None
+        self._noise_sources: tuple[bytes, ...] = SOURCES
         self._folded: dict[str, int] = {}  # lines, by log
         self._has_told_folded = False
 
     # ------------------------------------------------- called by the owner
 
-    def fold(self, text: Callable[[int, str], str]) -> None:
+    def fold(self, text: Callable[[int, str], str], sources: tuple[bytes, ...] = SOURCES) -> None:
         """Fold the console's lines, before anything is shown: without a framework's own lines, and
         where it is no terminal with the last state of a progress line only.
 
         text(lines, path): the note about them, shown once; path is a log's, "" for several.
+        sources: of a Noise.
         """
-        self._fold_text = text
+        self._fold_text, self._noise_sources = text, sources
         self._is_still = (not os.isatty(self._stdout), not os.isatty(self._stderr))
 
     def start(self) -> None:
@@ -171,7 +173,7 @@ class OutputThread:
             for stream in (one for whole in streams for one in whole.both()):
                 self._streams[stream.fd] = stream
                 if self._fold_text is not None:
-                    stream.noise = Noise()
+                    stream.noise = Noise(self._noise_sources)
                     stream.is_still |= self._is_still[stream.whole is not stream]
                 self._epoll.register(stream.fd, select.EPOLLIN)
                 if stream.file_fd >= 0:
