@@ -25,6 +25,7 @@ from paddock.jobfile.environment import (
     WINNING,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS, GROUPS, OLD
+from paddock.jobfile.parse import PYTHON_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -200,6 +201,7 @@ def environment_page() -> str:
         for variable, name in (*pets, *OTHER_VARIABLES)
     )
     lines += [
+        f"| `{PYTHON_VARIABLE}` | the Python that runs scripts and modules, not Paddock's own |",
         "",
         "## Clusters and platforms\n",
         "Set by PaddleCloud and paddle-operator.\n",

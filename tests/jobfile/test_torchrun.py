@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobfile.reading import job, parsed, problems
+from paddock.jobfile.parse import parse
 
 KUBEFLOW = {
     "PET_NNODES": "2",
@@ -144,3 +145,19 @@ def test_a_prefix_template_keeps_its_blanks() -> None:
     template = "[${role_name}${local_rank}] "
     found = job("train.py", {"PET_LOG_LINE_PREFIX_TEMPLATE": template})
     assert found.logs.line_prefix == template
+
+
+@pytest.mark.parametrize("words", [("train.py",), ("-m", "pkg.train"), ("--run_path", "train")])
+def test_python_exec_names_the_interpreter(words: tuple[str, ...]) -> None:
+    """torchrun's override, for who has the launcher and the framework in two environments."""
+    env = {"PYTHON_EXEC": "/venv/bin/python"}
+    assert parse(words, env, python="py").job.command.argv()[0] == "/venv/bin/python"
+    ignored = parse(("--ignore-env", *words), env, python="py").job.command
+    assert ignored.argv()[0] == "py"
+
+
+def test_a_program_is_not_run_by_python_exec() -> None:
+    """Nor is an empty variable a path."""
+    command = parse(("--no_python", "./train"), {"PYTHON_EXEC": "/p"}, python="py").job.command
+    assert command.argv() == ("./train",)
+    assert parse(("train.py",), {"PYTHON_EXEC": ""}, python="py").job.command.python == "py"

@@ -43,6 +43,7 @@ OF_TORCHRUN = ("rdzv_conf", "signals_to_handle", "logs_specs")
 STREAM_FLAGS = ("tee", "redirects", "local_ranks_filter")
 OMP_WORDS = ("auto", "share", "keep")  # contracts/environment.py
 MAX_ENV = 10_000
+PYTHON_VARIABLE = "PYTHON_EXEC"  # torch/distributed/run.py, config_from_args
 CROWD = 32  # processes on a core that are warned of: they take turns, and memory runs out
 
 
@@ -68,7 +69,8 @@ def parse(
 ) -> ParsedLaunch:
     """Read the arguments after ``paddock launch``.
 
-    python: the interpreter that runs scripts. table: the flags of launch, perhaps with others.
+    python: the interpreter that runs scripts, unless PYTHON_EXEC names another. table: the flags
+    of launch, perhaps with others.
     Raises UsageError with every problem found.
 
     >>> job = parse(["--gpus", "2,3", "train.py", "--batch_size=64"], {}, python="py").job
@@ -82,6 +84,9 @@ def parse(
     notes.extend(f"{name} is accepted and ignored: {why}" for name, why in words.ignored.items())
     values = words.values
     if not is_set(values, "ignore_env"):
+        if env.get(PYTHON_VARIABLE):
+            python = env[PYTHON_VARIABLE]
+            notes.append(f"from the environment, as in torchrun: {PYTHON_VARIABLE}={python}")
         reading = apply_environment(values, env)
         notes.extend(reading.notes)
         problems.extend(reading.problems)
