@@ -15,6 +15,7 @@ from paddock.contracts import (
 from paddock.core.hosts import Host
 from paddock.core.job import PLUGIN_KINDS, Role
 from paddock.core.plan import make_plan
+from paddock.core.value import replace
 from paddock.errors import UsageError
 
 TYPE_CHECKING = False
@@ -61,6 +62,16 @@ def test_torch_gets_its_ten_variables_and_no_agent_store() -> None:
     assert set(TORCH) <= set(env)
     assert env["TORCHELASTIC_RESTART_COUNT"] == "1"
     assert "TORCHELASTIC_USE_AGENT_STORE" not in env
+
+
+def test_torch_runs_without_an_id_are_told_apart() -> None:
+    """Scripts name checkpoints and caches by the run's id; all nodes and attempts have the same."""
+    plan = PLANS["2x2-gpu"]
+    for uid, name in (("u1", "u1"), ("u2", "u2"), ("", "default")):
+        nameless = replace(plan, job_id="default", uid=uid)
+        ids = {contract_env("torch", nameless, p)["TORCHELASTIC_RUN_ID"] for p in plan.procs}
+        assert ids == {name}
+    assert contract_env("torch", plan, plan.procs[0])["TORCHELASTIC_RUN_ID"] == "j1"
 
 
 @pytest.mark.parametrize(

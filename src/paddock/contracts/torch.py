@@ -12,6 +12,10 @@ from __future__ import annotations
 
 from paddock.core.endpoint import split_endpoint
 
+# The id of a job that was given none. Scripts name files by the run's id: two runs need two, as of
+# torchrun --standalone. The job's uid is the same on all nodes, in all attempts.
+NO_NAME = "default"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from paddock.contracts import World
@@ -42,5 +46,5 @@ def env(world: World, proc: Proc) -> dict[str, str]:
         "MASTER_PORT": port,
         "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(plan.max_restarts),
-        "TORCHELASTIC_RUN_ID": plan.job_id,
+        "TORCHELASTIC_RUN_ID": plan.uid if plan.job_id == NO_NAME and plan.uid else plan.job_id,
     }
