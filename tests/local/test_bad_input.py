@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from contextlib import closing
@@ -120,7 +121,32 @@ def test_more_ranks_than_open_files_are_bad_input(world: World) -> None:
         "--nproc_per_node", MANY, "--log_level", "ERROR", "--no_python", "true",
         before=["sh", "-c", 'ulimit -n 400; exec "$@"', "sh"],
     )  # fmt: skip
-    check_refused(running.end(), "need about 674 open files, this user may have 400")
+    check_refused(running.end(), "need about 934 open files, this user may have 400")
+
+
+@pytest.mark.parametrize(("nprocs", "files"), [(4, 52), (40, 304)])
+def test_a_job_runs_with_as_many_open_files_as_it_asks_for(
+    world: World, nprocs: int, files: int
+) -> None:
+    """A figure that is too low ends as a fault of ours, with half of the ranks started."""
+    words = ("--nproc_per_node", nprocs, "--no_python", "true")
+    ended = world.start(*words, before=limited(files)).end()
+    assert (ended.code, ended.left) == (0, []), ended.err
+    refused = world.start(*words, before=limited(files - 1)).end()
+    check_refused(refused, f"need about {files} open files, this user may have {files - 1}")
+
+
+def test_a_launch_that_cannot_start_leaves_no_record(world: World) -> None:
+    """An empty directory would be a damaged run in every `paddock list`."""
+    state = {"XDG_STATE_HOME": str(world.folder / "state")}
+    words = ("--nproc_per_node", 40, "--no_python", "true")
+    ended = world.start(*words, before=limited(200), env=state).end()
+    assert ended.code == 2 and os.listdir(world.folder / "state/paddock/runs") == []
+
+
+def limited(files: int) -> list[str]:
+    """A command that starts another with so many open files at most."""
+    return ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
 
 
 def test_a_host_that_is_not_known_yet_is_no_error_in_a_pod(world: World) -> None:

@@ -61,8 +61,10 @@ def run_job(
     cores: that this process may use. words: arguments of ``paddock launch``. kept: the loop of a
     launcher that stays (--warm keep).
     """
-    launcher = LauncherProcess(job, env, cores, kept)
+    entry = take_entry(env, job_name(job, env)) if is_recorded(job, env) else RunEntry("", "")
+    launcher: LauncherProcess | None = None
     try:
+        launcher = LauncherProcess(job, env, cores, entry, kept)
         reporter = launcher.member.reporter
         reporter.say_all([("WARNING", note) for note in notes])
         listener = launcher.metrics_listener
@@ -76,8 +78,10 @@ def run_job(
             _tell_settings(job, reporter)
         launcher.supervise(guardian_pid, words)
         return launcher.finish()
-    except PaddockError as error:
-        launcher.abort(error)
+    except BaseException as error:
+        if launcher is not None and isinstance(error, PaddockError):
+            launcher.abort(error)
+        entry.remove_empty()
         raise
 
 
@@ -191,8 +195,9 @@ class LauncherProcess(Launcher):
     """A Launcher on this machine, with its real loop, output and processes."""
 
     def __init__(
-        self, job: Job, env: Mapping[str, str], cores: int, kept: DaemonLoop | None = None
-    ) -> None:
+        self, job: Job, env: Mapping[str, str], cores: int, entry: RunEntry,
+        kept: DaemonLoop | None = None,
+    ) -> None:  # fmt: skip
         """kept: the loop of a launcher that stays, with the warm state of the launch before."""
         loop = Loop() if kept is None else kept.loop
         # A submitter tells the two apart by where they are: backends/node/main.py.
@@ -208,9 +213,7 @@ class LauncherProcess(Launcher):
             from paddock.watch.metrics import open_port
 
             self.metrics_listener = open_port(job.metrics_port)
-        self._entry = entry = (
-            take_entry(env, job_name(job, env)) if is_recorded(job, env) else RunEntry("", "")
-        )
+        self._entry = entry
         context = LaunchContext(env, cores, _pod_name(), entry.run_id, entry.folder, kept)
         self._node = node = NodeRunner(job, context, loop, output)
         node.allow_tracer = _allow_tracer(env)

@@ -32,6 +32,7 @@ HOOK = ROOT / "src/paddock/local/warm/hook/sitecustomize.py"
 MASKED = re.compile(
     r"(?<=127\.0\.0\.1:)\d+|(?<=PORT=)\d+|(?<=PORT', ')\d+|(?<=PORT', b')\d+|0x[0-9a-f]+"
     r"|(?<=\.paddock/)\w+|(?<=UID=)\w+|(?<=UID', ')\w+|(?<=UID', b')\w+"
+    r"|(?<=RUN_ID=)\w+|(?<=RUN_ID', ')\w+|(?<=RUN_ID', b')\w+"
     r"|(?<=POD_NAME=)\w+|(?<=POD_NAME', ')\w+|(?<=POD_NAME', b')\w+"
     r"|(?<=TEST_JOB_MARK=)\w+|(?<=MARK', ')\w+|(?<=MARK', b')\w+|(?<=log-)\w+"
     r"|(?m:^.* LAUNCH )|\d{4}-\d\d-\d\d [\d:,]+|(?<=pid )\d+|(?<=Pod: )\w+|(?<=Thread )\w+"

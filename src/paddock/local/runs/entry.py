@@ -102,6 +102,14 @@ class RunEntry:
         self.folder = folder
         self.problem = problem
 
+    def remove_empty(self) -> None:
+        """Remove the directory of a launch that ended before it wrote anything there."""
+        if self.folder:
+            try:
+                os.rmdir(self.folder)
+            except OSError:  # ENOTEMPTY: it has a record, or what a caller put there
+                return
+
 
 def take_entry(env: Mapping[str, str], name: str, chosen_id: str = "") -> RunEntry:
     """Make the entry of a new run: an id that no other run of this user has, and its directory.
