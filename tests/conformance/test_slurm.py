@@ -94,6 +94,35 @@ def test_jobs_of_an_array_are_told_apart(lab: Lab) -> None:
     assert len(lines) == 2 and all(line.startswith("[task 3 h") for line in lines)
 
 
+def test_a_task_that_is_told_to_end_goes_back_into_the_queue_alone(lab: Lab, slurm: Slurm) -> None:
+    """The task that starts last has the array's own number, and that stands for all tasks."""
+    text = "n = int(os.environ['SLURM_ARRAY_TASK_ID'])\nn < 3 and sys.exit(0)\n"
+    lab.submitted("-n", "1", "--array", "1-3", lab.script(text + SAVES + FAR))
+    until_said(lab, "up 0", 2)
+
+    def states() -> dict[str, str]:
+        return {node["name"]: node["state"] for node in lab.status()["nodes"]}
+
+    wait_until(lambda: [states().get(f"task {n}") for n in (1, 2)] == ["succeeded"] * 2)
+    (number,) = slurm.jobs()
+    array = number.partition("_")[0]
+    task = f"{array}_3"
+    assert lab.laptop.run(["scancel", "--signal=TERM", "--batch", task]).returncode == 0
+    wait_until(lambda: states().get("task 3") == "pending")
+    assert [states().get(f"task {n}") for n in (1, 2)] == ["succeeded"] * 2
+    assert lab.paddock("stop", "last").returncode == 0
+    lab.until("cancelled")
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGTERM)", "sys.exit(143)"])
+def test_a_rank_that_ends_as_by_sigterm_has_failed(lab: Lab, end: str) -> None:
+    """Nobody asked the job to end: a watchdog or earlyoom did that to one rank."""
+    lab.submitted("-n", "1", lab.script(f"say('up')\nRANK == 0 and {end}\n{FAR}"))
+    status = lab.until("failed")
+    assert (status["attempt"], status["code"]) == (0, 143)
+    assert "asked" not in status["why"]
+
+
 def test_a_job_comes_after_one_that_succeeds_and_never_after_one_that_fails(lab: Lab) -> None:
     good = lab.submitted("-n", "3", lab.script("time.sleep(1)\n"))
     after = lab.submitted("-n", "3", "--after", good, lab.script("say('then')\n", "then.py"))

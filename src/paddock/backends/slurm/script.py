@@ -34,6 +34,8 @@ OPTIONS = {
 REQUEUES_MAX = 3  # unless `requeues` says otherwise
 SIGNAL_MARGIN_SECONDS = 30  # for srun, the launchers' own goodbyes and scontrol
 WAIT_MARGIN_SECONDS = 10
+# A nested sbatch may inherit these two from an array around it, so other jobs do not read them.
+ARRAY_TASK = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"'
 # What a task says when it cannot start: it is kept as a launcher's error, so that status shows it.
 FIRST_WORDS = (
     'command -v "$1" >/dev/null || { PADDOCK_WHY="interpreter $1 is not on $SLURMD_NODENAME";'
@@ -50,7 +52,8 @@ state() { printf '{"state": "%s", "code": %s, "why": "%s", "at": %s, "attempt": 
  "$3" "$(date +%s)" "${SLURM_RESTART_COUNT:-0}" >"$inner/state.json.$$" &&\
  mv "$inner/state.json.$$" "$inner/state.json"; }\
  ## how the job is, whole or not at all: what Slurm forgets
-in_slurm() { squeue --noheader --jobs="$SLURM_JOB_ID" --format="%T %r" | grep . || echo RUNNING; }\
+id=@JOB_ID@@JOB_ID_WHY@
+in_slurm() { squeue --noheader --jobs="$id" --format="%T %r" | grep . || echo RUNNING; }\
  ## RUNNING, or what Slurm does to it; a controller that does not answer does nothing
 told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNING*)\
  (srun --overlap --input=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1\
@@ -82,14 +85,15 @@ rm -f "$inner"/pid.*
 again=; if grep -qs '"kind": "fail", "code": 125' "$inner/verdict.json"; then code=125;\
  again='a node was lost'\
  ## the launchers say so; srun may have been ended by Slurm, for the same reason
-elif [ "$code" = 143 ]; then again='asked to end in time'; fi ## time limit, preemption
+elif grep -qs '"kind": "cancel"' "$inner/verdict.json"; then again='asked to end in time'; fi\
+ ## time limit, preemption; by the launchers' verdict, since a rank may end with 143 by itself
 now=$(in_slurm)
 if [ "$code" = 0 ]; then state succeeded 0 ''
 elif [ -e @PROGRAM@/stop ]; then state cancelled "$code" "paddock stop" ## told by that file
 else case "$again/$now" in
   ?*/RUNNING*) if [ "${SLURM_RESTART_COUNT:-0}" -lt @LIMIT@ ]; then
       state pending null "$again: back into the queue"
-      scontrol requeue "$SLURM_JOB_ID" && exit "$code"\
+      scontrol requeue "$id" && exit "$code"\
  ## the number of the attempt is kept by Slurm; @LIMIT@ times at most
     fi; state failed "$code" "$again, and no requeue is left" ;;
   *TimeLimit*) state failed "$code" 'the time limit is reached' ;;
@@ -119,6 +123,10 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     wait_seconds = math.ceil(job.grace_seconds + job.rendezvous.lease_seconds) + WAIT_MARGIN_SECONDS
     values = {
         "INNER": INNER,
+        "JOB_ID": ARRAY_TASK if is_array else '"$SLURM_JOB_ID"',
+        "JOB_ID_WHY": " ## one task has the array's own number, which means all tasks"
+        if is_array
+        else "",
         "ERROR": ERROR,
         "PROGRAM": f"{quoted}/{INNER}",
         "CWD": shlex.quote(submission.workspace or folder),
