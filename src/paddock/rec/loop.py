@@ -68,6 +68,10 @@ def train(
                 due.saved()
                 is_due = False
         group.end_epoch(here)
+        if group.client is not None:
+            # The others went on where this worker's data had ended: what is judged next, and the
+            # first batch of the next epoch, are of the model that all have made.
+            learner.refresh()
         examples, seconds = here["examples"] - before, report.seconds()
         whole = sum_over_workers(group, learner, "train", epoch, losses, examples, before, seconds)
         # A checkpoint made at the end of an epoch goes on there; the end has been told.
