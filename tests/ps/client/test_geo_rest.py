@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from paddock.errors import UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.spec import InitialSpec
+from paddock.ps.spec import AccessorSpec, InitialSpec
 from paddock.ps.strategies import explain
 from ps.client.running import fleet
 
@@ -65,3 +67,24 @@ def test_the_rule_is_explained_and_misspellings_are_refused() -> None:
     assert "1/trainers" in explain("geo")
     with fleet() as servers, pytest.raises(UsageError, match="geo_merge is 'all'"):
         servers.client(strategy="geo", geo_merge="all")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"admit_count": 3},
+        {"admit_probability": 0.5},
+        {"admit_score": 2.0, "statistics": True},
+        {"unlock_score": 1.0, "statistics": True},
+    ],
+)
+def test_what_geo_cannot_honour_is_refused(options: dict[str, Any]) -> None:
+    """Every key would get its row in silence, and memory that was to be bounded would grow."""
+    spec = SparseSpec("rows", 3, SGD, accessor=AccessorSpec(**options))
+    with fleet(1) as servers, servers.client(strategy="geo") as client:
+        with pytest.raises(UsageError, match=f"geo does not ask {next(iter(options))}"):
+            client.create(spec)
+        assert not client.tables
+        client.create(SparseSpec("rows", 3, SGD, accessor=AccessorSpec(ttl_seconds=9)))
+    with fleet(1) as servers, servers.client(strategy="half_async") as client:
+        client.create(spec)

@@ -124,7 +124,7 @@ class Client:
         """Declare a table; every trainer declares it alike, the first one makes it.
 
         Raises:
-            UsageError: with all that is wrong with the spec.
+            UsageError: with all that is wrong with the spec, or what the strategy cannot honour.
             RequestError: the servers have a table of this name with another spec.
         """
         if not isinstance(spec, (SparseSpec, DenseSpec)):
@@ -133,6 +133,7 @@ class Client:
                 hint='SparseSpec("words", dim=16) or DenseSpec("bias", size=1000)',
             )
         check_table(spec)
+        self.strategy.check_table(spec)
         answers = [peer.ask(Op.CREATE, to_json(spec)) for peer in self.peers]
         numbers = [int(answer["table"]) for answer in answers]
         remote = self.group.tables.get(spec.name)

@@ -20,6 +20,7 @@ from paddock.ps.wire.frames import FrameFlag, Header, Op
 
 if TYPE_CHECKING:
     from paddock.ps.client.partition import Column, RemoteTable, Runs
+    from paddock.ps.spec import TableSpec
     from paddock.ps.wire.offsets import OffsetMark
 
 
@@ -39,6 +40,9 @@ class Strategy:
     def __init__(self, window: int, place: TrainerConfig) -> None:
         self.window = window
         self.place = place
+
+    def check_table(self, spec: TableSpec) -> None:
+        """Raise UsageError for options of a table that this strategy cannot honour."""
 
     def join(self, group: ServerGroup) -> None:
         """The trainer begins: the coordinator says at which step."""
