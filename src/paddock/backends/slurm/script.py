@@ -85,8 +85,11 @@ rm -f "$inner"/pid.*
 again=; if grep -qs '"kind": "fail", "code": 125' "$inner/verdict.json"; then code=125;\
  again='a node was lost'\
  ## the launchers say so; srun may have been ended by Slurm, for the same reason
-elif grep -qs '"kind": "cancel"' "$inner/verdict.json"; then again='asked to end in time'; fi\
- ## time limit, preemption; by the launchers' verdict, since a rank may end with 143 by itself
+elif grep -qs '"kind": "cancel"' "$inner/verdict.json" ||\
+ { [ "$told" != 0 ] && [ "$code" = 143 ] && [ ! -s "$inner/verdict.json" ]; }\
+; then again='asked to end in time'; fi\
+ ## time limit, preemption; by the verdict, since a rank may end with 143 by itself; there is none\
+ where the launchers were told before they could hear it
 now=$(in_slurm)
 if [ "$code" = 0 ]; then state succeeded 0 ''
 elif [ -e @PROGRAM@/stop ]; then state cancelled "$code" "paddock stop" ## told by that file
