@@ -119,7 +119,7 @@ def test_more_ranks_than_open_files_are_bad_input(world: World) -> None:
     """The hard limit cannot be raised by us; half a job must not start."""
     running = world.start(
         "--nproc_per_node", MANY, "--log_level", "ERROR", "--no_python", "true",
-        before=["sh", "-c", 'ulimit -n 400; exec "$@"', "sh"],
+        before=limited(400),
     )  # fmt: skip
     check_refused(running.end(), "need about 934 open files, this user may have 400")
 

@@ -11,10 +11,7 @@ not; rank 0 opens it itself.
 from __future__ import annotations
 
 from paddock.core.endpoint import split_endpoint
-
-# The id of a job that was given none. Scripts name files by the run's id: two runs need two, as of
-# torchrun --standalone. The job's uid is the same on all nodes, in all attempts.
-NO_NAME = "default"
+from paddock.core.job import NO_JOB_ID
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +29,9 @@ def env(world: World, proc: Proc) -> dict[str, str]:
     plan = world.plan
     address, port = split_endpoint(plan.torch_master)
     rank, size = str(proc.rank), str(world.size)
+    # Scripts name files by the run's id: two runs need two, as of torchrun --standalone. The job's
+    # uid is the same on all nodes, in all attempts.
+    run_id = plan.uid if plan.job_id == NO_JOB_ID and plan.uid else plan.job_id
     return {
         "RANK": rank,
         "LOCAL_RANK": str(proc.local_rank),
@@ -46,5 +46,5 @@ def env(world: World, proc: Proc) -> dict[str, str]:
         "MASTER_PORT": port,
         "TORCHELASTIC_RESTART_COUNT": str(plan.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(plan.max_restarts),
-        "TORCHELASTIC_RUN_ID": plan.uid if plan.job_id == NO_NAME and plan.uid else plan.job_id,
+        "TORCHELASTIC_RUN_ID": run_id,
     }

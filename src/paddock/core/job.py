@@ -24,6 +24,7 @@ FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
 # Paddle's names of the device types that come as plug-ins (PaddlePaddle/PaddleCustomDevice).
 PLUGIN_KINDS = ("mlu", "intel_hpu", "iluvatar_gpu", "metax_gpu", "gcu", "sdaa")
 WARM = ("off", "on", "keep")
+NO_JOB_ID = "default"  # of a job that was given none, as in Paddle and torchrun
 ON_STALL = ("report", "stop", "restart")
 DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
@@ -230,7 +231,7 @@ class Job:
 
     command: Entrypoint
     rank_commands: Mapping[int, Entrypoint] = {}
-    job_id: str = "default"
+    job_id: str = NO_JOB_ID
     mode: Mode = "collective"
     framework: str = "auto"
     nnodes_min: int = 1

@@ -35,8 +35,8 @@ DEFAULT_SIGNALS = (13, 15, 25)  # SIGPIPE, SIGTERM, SIGXFSZ
 SHORTAGES = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 FILES_PER_PROC = 9  # those below, and two spare
 FILES_OTHER = 128
-# Below this the job would die half started: both ends of two pipes while ranks start, one of
-# reports, a log and a port mark. Measured with 10, 40 and 80 ranks: 7 each and 4 to 19 beside.
+# Below this the job would die half started: while ranks start, both ends of their pipes are open.
+# Measured with 10, 40 and 80 ranks, by the least limit that works: 7 each, and 4 to 19 beside.
 FILES_PER_PROC_MIN = 7
 FILES_OTHER_MIN = 24
 
