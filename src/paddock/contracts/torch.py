@@ -11,7 +11,7 @@ not; rank 0 opens it itself.
 from __future__ import annotations
 
 from paddock.core.endpoint import split_endpoint
-from paddock.core.job import NO_JOB_ID
+from paddock.core.job import Job
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def env(world: World, proc: Proc) -> dict[str, str]:
     rank, size = str(proc.rank), str(world.size)
     # Scripts name files by the run's id: two runs need two, as of torchrun --standalone. The job's
     # uid is the same on all nodes, in all attempts.
-    run_id = plan.uid if plan.job_id == NO_JOB_ID and plan.uid else plan.job_id
+    run_id = plan.uid if plan.job_id == Job.job_id and plan.uid else plan.job_id
     return {
         "RANK": rank,
         "LOCAL_RANK": str(proc.local_rank),

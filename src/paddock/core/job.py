@@ -24,7 +24,6 @@ FRAMEWORKS = ("auto", "paddle", "torch", "jax", "mpi", "none")
 # Paddle's names of the device types that come as plug-ins (PaddlePaddle/PaddleCustomDevice).
 PLUGIN_KINDS = ("mlu", "intel_hpu", "iluvatar_gpu", "metax_gpu", "gcu", "sdaa")
 WARM = ("off", "on", "keep")
-NO_JOB_ID = "default"  # of a job that was given none, as in Paddle and torchrun
 ON_STALL = ("report", "stop", "restart")
 DEVICE_KINDS = ("cpu", "gpu", "xpu", "dcu", "npu", *PLUGIN_KINDS)
 
@@ -231,7 +230,7 @@ class Job:
 
     command: Entrypoint
     rank_commands: Mapping[int, Entrypoint] = {}
-    job_id: str = NO_JOB_ID
+    job_id: str = "default"
     mode: Mode = "collective"
     framework: str = "auto"
     nnodes_min: int = 1

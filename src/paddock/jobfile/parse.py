@@ -10,16 +10,7 @@ from __future__ import annotations
 import os
 
 from paddock.command_line import nearest, to_seconds
-from paddock.core.job import (
-    NO_JOB_ID,
-    Elastic,
-    Entrypoint,
-    Job,
-    Logs,
-    Restart,
-    Servers,
-    ValueSource,
-)
+from paddock.core.job import Elastic, Entrypoint, Job, Logs, Restart, Servers, ValueSource
 from paddock.core.plan import find_tail_problems
 from paddock.core.value import replace, value
 from paddock.errors import Problem, UsageError
@@ -287,7 +278,7 @@ def _read_devices(reader: FieldReader) -> tuple[tuple[str, ...] | None, str]:
 
 
 def _read_job_id(reader: FieldReader) -> str:
-    job_id = reader.text("job_id", NO_JOB_ID)
+    job_id = reader.text("job_id", Job.job_id)
     # It becomes part of file names and of keys in etcd.
     if any(c in "/\\" or not c.isprintable() or c.isspace() for c in job_id):
         reader.fault("job_id", "blanks, slashes and control characters are not allowed")
