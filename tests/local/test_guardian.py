@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from local.jobs import children_of
+from local.warm.test_server import in_a_process
+from paddock.local.guardian import reap_orphans
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -277,3 +280,71 @@ def test_signals_the_parent_ignores_stay_ignored(world: World) -> None:
     assert world.events.poll(0.3) is False
     running.signal_group(signal.SIGTERM)
     assert running.end().code == 143
+
+
+# Daemons of a rank end; how many of its launcher's children are zombies, once there is none or in
+# the end? Another rank has ended as well, and stays: its launcher still asks how.
+ORPHANS = """
+ENDED = 50
+if RANK:
+    sys.exit(0)
+for i in range(ENDED):
+    if not (child := os.fork()):
+        if i % 2:
+            os.setsid()
+        if not os.fork():
+            tell("orphan")
+        os._exit(0)
+    os.waitpid(child, 0)
+def zombies():
+    count = 0
+    for task in os.listdir(f"/proc/{os.getppid()}/task"):
+        for pid in open(f"/proc/{os.getppid()}/task/{task}/children").read().split():
+            try:
+                count += open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
+            except OSError:
+                pass
+    return count
+until = time.monotonic() + 5
+while zombies() > WORLD - 1 and time.monotonic() < until:
+    time.sleep(0.01)
+tell("zombies", zombies(), os.getpid())
+"""
+
+
+@pytest.mark.parametrize("warm", ["off", "on"])
+def test_orphans_of_ranks_stay_no_zombies_while_the_job_runs(world: World, warm: str) -> None:
+    """They would count against the limit of processes, and a rank could fork no more."""
+    running = world.start("--nproc_per_node", 2, "--warm", warm, world.script(ORPHANS))
+    world.events.wait("orphan", count=50)
+    [(_, zombies, _)] = world.events.wait("zombies")
+    ended = running.end()
+    assert (ended.code, int(zombies) <= 1) == (0, True)
+
+
+def test_orphans_stay_no_zombies_where_the_guardian_is_the_init_of_a_container(
+    world: World,
+) -> None:
+    """As PID 1 it gets the orphans of nobody: the launcher, a subreaper, is nearer."""
+    before = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*before, "true"], capture_output=True).returncode:
+        pytest.skip("no namespace of processes may be made here")
+    running = world.start("--nproc_per_node", 1, world.script(ORPHANS), before=before)
+    assert [int(zombies) for _, zombies, _ in world.events.wait("zombies")] == [0]
+    assert running.end().code == 0
+
+
+def test_the_exit_code_of_a_rank_and_of_an_own_tool_is_there_after_orphans_were_reaped() -> None:
+    """Who started it still waits for it."""
+
+    def reap() -> None:
+        kept = {os.posix_spawn("/bin/false", ["false"], {}, setpgroup=0)}
+        tool = subprocess.Popen(["false"])
+        orphan = os.posix_spawn("/bin/true", ["true"], {}, setpgroup=0)
+        for pid in (*kept, tool.pid, orphan):
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        reap_orphans(kept)
+        assert set(children_of(os.getpid())) == {*kept, tool.pid}
+        assert tool.wait() == 1
+
+    in_a_process(reap)

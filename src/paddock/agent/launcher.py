@@ -232,7 +232,7 @@ class LauncherProcess(Launcher):
         import signal
         import sys
 
-        from paddock.agent.signals import LauncherSignals
+        from paddock.agent.signals import LauncherSignals, OrphanReaper
         from paddock.local.guardian import forwarded_signals, from_guardian, take_signals
 
         # The owner thread answers a dying rank; the output thread must not keep it from the GIL.
@@ -243,6 +243,7 @@ class LauncherProcess(Launcher):
         for number in forwarded_signals():
             for came_as in {number, from_guardian(number)}:
                 signals.watch(number, came_as)
+        OrphanReaper(self.loop, self._node.reap).watch()
         self._watch_guardian(guardian_pid)
         self._watch_caller()
         take_signals()

@@ -8,7 +8,12 @@ from paddock.local.guardian import LOSSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from paddock.agent.launcher import Launcher
+    from paddock.local.loop import Loop
+
+REST_PARTS = 10  # the looks take at most one of so many parts of the time
 
 
 class LauncherSignals:
@@ -45,3 +50,28 @@ class LauncherSignals:
             self.take(number, is_handed_on=came_as != number)
 
         signal.signal(came_as, lambda _number, _frame: self._launcher.loop.post(act))
+
+
+class OrphanReaper:
+    """Calls look() in the loop soon after a child has ended, often enough for any of them.
+
+    A look reads /proc, on some kernels all of it, so many ends within a short time are one look.
+    """
+
+    def __init__(self, loop: Loop, look: Callable[[], None]) -> None:
+        self._loop = loop
+        self._look = look
+        self._next_at = 0.0
+
+    def watch(self) -> None:
+        """Look whenever SIGCHLD comes, which Linux sends once for several ends."""
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: self._loop.post(self._soon))
+
+    def _soon(self) -> None:
+        self._loop.at("reap", self._next_at, self._reap)
+
+    def _reap(self) -> None:
+        began_at = self._loop.now()
+        self._look()
+        ended_at = self._loop.now()
+        self._next_at = ended_at + (ended_at - began_at) * REST_PARTS

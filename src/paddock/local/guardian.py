@@ -317,6 +317,22 @@ def sweep_on(loop: Loop, done: Callable[[int], None], *keep: Set[int]) -> None:
     look()
 
 
+def reap_orphans(*keep: Set[int]) -> None:
+    """Reap the children that have ended, but those of keep and our own tools.
+
+    A subreaper gets the orphans of all its descendants, and nobody else can wait for them. Who has
+    started a tool (py-spy, nvidia-smi) waits for it, perhaps in another thread: it is known by our
+    process group, which an ended process keeps until it is reaped and no rank is in.
+    """
+    kept, group = frozenset[int]().union(*keep), os.getpgrp()
+    for pid in children_of_self():
+        try:
+            if pid not in kept and os.getpgid(pid) != group:
+                os.waitpid(pid, os.WNOHANG)
+        except OSError:
+            continue  # who has started it was quicker
+
+
 def children_of_self() -> list[int]:
     """Pids of our children, ended or not."""
     return children_of(os.getpid())

@@ -31,7 +31,7 @@ from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
 from paddock.core.value import replace, value
 from paddock.local.facts.devices import find_devices
 from paddock.local.facts.ports import hold_ports
-from paddock.local.guardian import sweep_on
+from paddock.local.guardian import reap_orphans, sweep_on
 from paddock.local.loop import READ, Loop
 from paddock.local.output.logs import LAUNCHER_LOG, LogDir
 from paddock.local.report.text import count
@@ -100,6 +100,12 @@ class LaunchContext:
     run_id: str = ""
     folder: str = ""
     kept: DaemonLoop | None = None
+
+    @property
+    def kept_pids(self) -> set[int]:
+        """The warm process that the launch before has left, until somebody takes it."""
+        warm = self.kept.warm if self.kept is not None else None
+        return set() if warm is None else {warm.pid}
 
 
 @value
@@ -322,7 +328,7 @@ class NodeRunner:
     def _spawn_all(self, opened: Opened, forked: Mapping[Proc, int]) -> None:
         """Start and watch all processes; forked: pids of those that run already."""
         assert self._log_dir is not None
-        self._waiting = []
+        was_forking, self._waiting = bool(self._waiting), []
         began_at = monotonic()
         self._unbind_ports()
         failures = [self._spawn(proc, *streams, forked.get(proc, 0)) for proc, streams in opened]
@@ -338,6 +344,8 @@ class NodeRunner:
         for failure in failures:
             if failure is not None:
                 self._feed(failure)
+        if was_forking:
+            self.reap()  # what could not be told from ranks until now
 
     def _unbind_ports(self) -> None:
         """Release the bound ports, so that the processes can bind them."""
@@ -363,6 +371,21 @@ class NodeRunner:
         reports = self._streams.reports.get(stream.key)
         self._children[stream.key] = ChildProcess(proc, pid, stream, reports)
         return None
+
+    def reap(self) -> None:
+        """Reap the orphans of ranks that have ended: zombies count against the limit of processes.
+
+        What ended as a rank or the hook keeps its pid until we have looked at it; so may each
+        child while the warm server forks ranks, whose pids we do not know yet.
+        """
+        if self._waiting:
+            return
+        warm = set(self._warm.keep) if self._warm is not None else set()
+        warm |= self._context.kept_pids
+        ours = {child.pid for child in self._children.values()}
+        if self._hook is not None:
+            ours.add(self._hook.pid)
+        reap_orphans(ours, warm, self.own_pids)
 
     def _spawn_env(self, proc: Proc) -> dict[str, str]:
         """The variables of a process that is not forked."""

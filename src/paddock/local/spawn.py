@@ -200,7 +200,7 @@ def end_of(proc: Proc, attempt: int, log: str, **more: Any) -> Exit:
 
 
 class Hook:
-    """The user's own shell command before each attempt (--elastic-pre-hook), as it runs.
+    """The user's own shell command before each attempt (--elastic-pre-hook), as it runs: pid.
 
     The loop calls on_end(exit code), unless the hook was cancelled before.
     """
@@ -210,7 +210,7 @@ class Hook:
     ) -> None:
         self._loop = loop
         self._on_end = on_end
-        self._pid = os.posix_spawn(
+        self.pid = os.posix_spawn(
             "/bin/sh",
             ["/bin/sh", "-c", command],
             env,
@@ -218,7 +218,7 @@ class Hook:
             setsigmask=[],
             setsigdef=DEFAULT_SIGNALS,
         )
-        self._pidfd = os.pidfd_open(self._pid)
+        self._pidfd = os.pidfd_open(self.pid)
         loop.watch(self._pidfd, READ, self._ended)
 
     def _ended(self, _events: int) -> None:
@@ -226,7 +226,7 @@ class Hook:
 
     def cancel(self) -> None:
         """Kill the hook and its children, without waiting for their end."""
-        os.killpg(self._pid, SIGKILL)
+        os.killpg(self.pid, SIGKILL)
         self._loop.watch(self._pidfd, READ, self._forget)
 
     def _forget(self, _events: int) -> None:
@@ -236,7 +236,7 @@ class Hook:
         self._loop.unwatch(self._pidfd)
         os.close(self._pidfd)
         try:
-            return os.waitpid(self._pid, 0)[1]
+            return os.waitpid(self.pid, 0)[1]
         except ChildProcessError:
             return 0  # cancelled, and swept away with all the rest
 
