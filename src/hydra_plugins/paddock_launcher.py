@@ -102,12 +102,12 @@ class PaddockLauncher(Launcher):  # type: ignore[misc]  # Hydra is not here wher
 
     def _start(self, config: Any, overrides: "Sequence[str]") -> "Run":
         import paddock
-        from paddock.api.launch import SHOWN
+        from paddock.api.launch import SHOWN, Label
 
         options = {key: value for key, value in self.options.items() if value not in (None, "")}
         flags = [*options.pop("flags", ())]
         options["env"] = dict(options.pop("env", {}))
-        options["name"] = str(config.hydra.job.name)
+        options["name"] = Label(config.hydra.job.name)
         args = (self.hydra_context, self.task_function, config, Singleton.get_state())
         point = partial(_run_point, *args)
         setattr(point, SHOWN, " ".join([options["name"], *filter_overrides(overrides)]))

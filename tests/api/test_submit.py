@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import paddock
 from api import functions
+from paddock.api.launch import Label
 from paddock.api.results import RESULTS_THERE
 from paddock.backends.backend import find_backend
 
@@ -134,6 +136,40 @@ def test_flags_that_would_start_something_else_are_refused() -> None:
         "submit() takes no --sweep", "submit() takes no --dry-run", "submit() takes no --watch",
     ]  # fmt: skip
     assert paddock.Run.all() == []
+
+
+def test_the_name_of_a_person_is_a_claim_and_that_of_a_tool_a_label(own_place: Path) -> None:
+    """Two jobs of one label live at once; --name among a tool's flags is a label, too."""
+    up = str(own_place / "up")
+    more: dict[str, Any] = {"site": "here", "nproc": 1}
+    runs = [paddock.submit(functions.stay, 60, up, name="mine", **more)]
+    try:
+        with pytest.raises(paddock.UsageError, match="the name 'mine' is in use"):
+            paddock.submit(functions.stay, 60, up, name="mine", **more)
+        with pytest.raises(paddock.UsageError, match="the name 'mine' is in use"):
+            paddock.submit(functions.stay, 60, up, flags=["--name", "mine"], **more)
+        for flags in ([], ["--name", "theirs"], ["--name", "theirs"]):
+            name = Label("mine")
+            runs.append(paddock.submit(functions.stay, 60, up, name=name, flags=flags, **more))
+        assert [run.id[:-5] for run in runs] == ["mine", "mine", "theirs", "theirs"]
+        with pytest.raises(paddock.UsageError, match="--replace: a tool starts the job"):
+            paddock.submit(functions.who, name=Label("mine"), flags=["--replace"], **more)
+    finally:
+        for run in runs:
+            run.stop(now=True)
+    assert {run.wait(60, check=False).state for run in runs} == {"cancelled"}
+
+
+def test_the_points_of_two_sweeps_may_have_the_same_names() -> None:
+    """Both sweeps are on one site at one time, with a point of one name."""
+    sweep = partial(paddock.sweep, functions.stay, {"seconds": [0.0]}, site="here", nproc=1)
+    (row,) = sweep()
+    other = paddock.submit(functions.stay, 60, site="here", nproc=1, name=Label(row["name"]))
+    try:
+        assert [(each["state"], each["name"]) for each in sweep()] == [("succeeded", row["name"])]
+        assert not other.is_done()
+    finally:
+        other.stop(now=True)
 
 
 def test_a_run_after_another_waits_for_it(own_place: Path) -> None:

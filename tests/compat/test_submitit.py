@@ -89,6 +89,36 @@ def test_a_site_of_paddock_toml_is_a_cluster(tmp_path: Path) -> None:
     assert job.run.handle.startswith("local://here/max-")
 
 
+def test_jobs_of_one_function_live_on_a_site_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """map_array, batch and a loop: a job for each call, as the page says."""
+    (project := tmp_path / "project").mkdir()
+    monkeypatch.chdir(project)
+    text = f'[site.here]\nbackend = "local"\nroot = "{tmp_path}/jobs"\n'
+    (project / "paddock.toml").write_text(text)
+
+    def meet(number: int) -> int:  # ends when all of them are there
+        import pathlib
+        import time
+
+        place = pathlib.Path(tmp_path, "met")
+        place.mkdir(exist_ok=True)
+        (place / str(number)).touch()
+        until = time.monotonic() + 60
+        while len([*place.iterdir()]) < 4 and time.monotonic() < until:
+            time.sleep(0.05)  # sleep: the jobs share nothing but a directory
+        return len([*place.iterdir()])
+
+    executor = submitit.AutoExecutor(folder="logs", cluster="here")
+    executor.update_parameters(name="one name", timeout_min=2)
+    jobs = executor.map_array(meet, range(2))
+    with executor.batch():
+        jobs += [executor.submit(meet, number) for number in (2, 3)]
+    assert [job.result() for job in jobs] == [4] * 4
+    assert {job.job_id[:9] for job in jobs} == {"one-name-"}
+
+
 def test_the_folder_of_local_jobs_can_be_sent_to_a_site(
     executor: submitit.AutoExecutor, tmp_path: Path
 ) -> None:

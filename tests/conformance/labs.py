@@ -37,7 +37,8 @@ class Lab:
     runs on the laptop, and the job ends with it. follows: what may become of the laptop so that a
     job that is stayed with ends. secret_files: names of files, for their owner only and gone with
     the job, that may hold secrets meanwhile. spools: where a queue keeps what it was handed.
-    knows_ranks: whether the launchers tell how each rank has ended.
+    knows_ranks: whether the launchers tell how each rank has ended. jobs_at_once: of one rank
+    each; where submit waits for resources, no more than there are.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Lab:
     secret_files: tuple[str, ...] = ()
     spools: tuple[Path, ...] = ()
     knows_ranks: bool = True
+    jobs_at_once: int = 10
     env: dict[str, str] = field(default_factory=dict)
 
     @property

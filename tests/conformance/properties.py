@@ -194,6 +194,35 @@ def test_a_name_in_use_is_refused(lab: Lab) -> None:
     assert len(lab.ranks_alive()) == 6
 
 
+TOOL = """\
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import paddock
+from paddock.api.launch import Label
+
+def start(number):
+    return paddock.submit("train.py", number, name=Label("point"), nproc=1, flags=sys.argv[2:])
+
+with ThreadPoolExecutor(10) as pool:
+    runs = [*pool.map(start, range(int(sys.argv[1])))]
+try:
+    print(len({run.id for run in runs}), sum(not run.is_done() for run in runs))
+finally:
+    for run in runs:
+        run.stop(now=True)
+print(*{run.wait(check=False).state for run in runs})
+"""
+
+
+def test_ten_jobs_of_one_name_from_a_tool_are_there_at_once(lab: Lab) -> None:
+    """Its names are labels: submitit names a job after its function, Hydra after the app."""
+    lab.script(FAR)
+    count = lab.jobs_at_once
+    done = lab.python(TOOL, count, *lab.words, "-n", 1)
+    assert done.stdout.splitlines() == [f"{count} {count}", "cancelled"], done.stderr
+    wait_until(lambda: not lab.ranks_alive())
+
+
 def test_a_bad_interpreter_is_named_and_nothing_is_left(lab: Lab) -> None:
     """Before anything has started, where the hosts can be asked before; else by the job's end."""
     done = lab.submit("--interpreter", "/no/such/python", lab.script(FAR))

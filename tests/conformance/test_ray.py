@@ -25,6 +25,7 @@ from conformance.properties import (  # noqa: F401 - collected here
     test_every_rank_gets_its_place,
     test_nothing_is_left_after_delete,
     test_stop_ends_every_rank,
+    test_ten_jobs_of_one_name_from_a_tool_are_there_at_once,
 )
 from conformance.ray_cluster import PORT, RayHosts, RayLab, kill_processes, need_ray
 from local.jobs import wait_until
@@ -51,7 +52,8 @@ def lab(ray_hosts: RayHosts, request: pytest.FixtureRequest) -> Iterator[RayLab]
     ray_hosts.mend()
     ray_hosts.clean()
     words = ("-b", f"ray,address={hosts[0].address}:{PORT},connect_timeout=6", "-n", "3")
-    yield RayLab("ray", hosts, words, asks_first=True, follows=("killed", "cut"))
+    follows = ("killed", "cut")
+    yield RayLab("ray", hosts, words, asks_first=True, follows=follows, jobs_at_once=6)
     if "cut" in request.node.name:  # by now Ray has given the laptop up
         hosts.laptop.kill()
 

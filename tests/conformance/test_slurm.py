@@ -38,6 +38,11 @@ executor.update_parameters(nodes=2, tasks_per_node=2, cpus_per_task=1, timeout_m
 job = executor.submit(task)
 print(job.results())
 print(job.state)
+executor.update_parameters(nodes=1, tasks_per_node=1, name="mapped")
+jobs = executor.map_array(abs, [-1, -2])
+with executor.batch():
+    jobs += [executor.submit(abs, -3), executor.submit(abs, -4)]
+print([job.result() for job in jobs])
 executor.update_parameters(slurm_partition="nowhere")
 try:
     executor.submit(task)
@@ -262,10 +267,10 @@ def test_init_writes_the_sites_that_answer_and_they_work_at_once(lab: Lab, slurm
 
 
 def test_submitit_code_runs_on_slurm(lab: Lab, slurm: Slurm) -> None:
-    """paddock.compat.submitit: two tasks on each of two nodes, and a job beyond the partition."""
+    """Two tasks on each of two nodes, four jobs of one name, and a job beyond the partition."""
     site = f'[site.slurm]\nbackend = "slurm"\nroot = "{slurm.hosts.shared}/jobs"\n'
     (lab.project / "paddock.toml").write_text(site, "utf-8")
     done = lab.python(SUBMITIT, BASE / "bin" / "python3")
     assert done.returncode == 0, done.stderr
     expected = [[rank, rank // 2, rank % 2, 4, 2] for rank in range(4)]
-    assert done.stdout.splitlines() == [str(expected), "COMPLETED", "True"]
+    assert done.stdout.splitlines() == [str(expected), "COMPLETED", "[1, 2, 3, 4]", "True"]

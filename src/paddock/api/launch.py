@@ -48,6 +48,15 @@ REASON = "reason"  # the file in which the launcher says why it could not start
 CODE = "import sys; sys.path[0] = {!r}; from paddock.cli.main import main; main()"
 
 
+class Label(str):
+    """The name that a tool gives its jobs: any number of jobs may have it at one time.
+
+    A name that a person gives to paddock.submit is a claim: no other job has it meanwhile.
+    """
+
+    __slots__ = ()
+
+
 def launch(
     target: Target,
     *args: object,

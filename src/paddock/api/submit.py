@@ -13,6 +13,7 @@ from secrets import token_hex
 
 from paddock.api import call, function
 from paddock.api.launch import (
+    Label,
     call_text,
     check_all,
     launch_flags,
@@ -103,7 +104,8 @@ def submit(
     }  # fmt: skip
     words += [word for key, text in own.items() if text for word in (key, text)]
     words += [word for key, text in (env or {}).items() for word in ("--env", f"{key}={text}")]
-    words += ["--name", as_name(name)] if name else []
+    is_label = isinstance(name, Label)
+    words += ["--name", as_name(name)] if name and not is_label else []
     folder = Path(package or ".")
     with _sent(target, args, kwargs, folder, result_bytes_max) as command:
         split = read_args([*words, "--detach", "--json", *flags, "--", *command])
@@ -112,13 +114,18 @@ def submit(
             Problem(f"submit() takes no --{key.replace('_', '-')}", f"Python has {instead}")
             for key, instead in ELSEWHERE.items() if key in given
         ])  # fmt: skip
+        if is_label and "replace" in given:
+            raise UsageError("--replace: a tool starts the job, and several jobs have its name",
+                             hint="paddock stop the others first")  # fmt: skip
         submission = read_submission(split)
         if callable(target) and submission.workspace:
             hint = "let package= name a directory, or submit a script that is there"
             raise UsageError(f"a function cannot be sent to {submission.source('workspace')}",
                              hint=hint)  # fmt: skip
-        short = submission.name if name else as_name(name_of_target(target))
-        submission = replace(submission, name=short, run_id=run_id or new_id(short))
+        short = submission.name if "name" in given else as_name(name or name_of_target(target))
+        claims = submission.takes_name and not is_label  # --name in the flags of a tool is a label
+        run_id = run_id or new_id(short)
+        submission = replace(submission, name=short, run_id=run_id, takes_name=claims)
         if callable(target):
             submission = replace(submission, extra={**submission.extra, CALL_PYTHON: OUR_PYTHON})
         plan = find_backend(submission.site.backend).plan(submission)

@@ -14,7 +14,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from paddock.api.check import wrong_keywords, wrong_target
-from paddock.api.launch import launch, loaded, name_of_target, refuse_in_rank, words_of
+from paddock.api.launch import Label, launch, loaded, name_of_target, refuse_in_rank, words_of
 from paddock.api.run import Run
 from paddock.api.submit import submit
 from paddock.backends.registry import IdTakenError
@@ -191,7 +191,7 @@ class _SweptRuns:
         else:
             options.setdefault("quiet", True)
         verb = submit if self._site else launch
-        self._runs[run_id] = verb(target, *args, name=point.name, run_id=run_id, **options)
+        self._runs[run_id] = verb(target, *args, name=Label(point.name), run_id=run_id, **options)
 
     def ask(self, run_ids: Sequence[str]) -> list[JobStatus | None]:
         runs = map(self._known, run_ids)

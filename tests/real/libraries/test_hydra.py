@@ -51,6 +51,24 @@ if __name__ == "__main__":
     main()
 """
 
+MEETING = """
+import pathlib, time
+import hydra
+
+@hydra.main(version_base="1.3", config_path=None)
+def main(cfg):
+    met = pathlib.Path(cfg.met)
+    met.mkdir(exist_ok=True)
+    (met / str(cfg.number)).touch()
+    until = time.monotonic() + 60
+    while len([*met.iterdir()]) < 2:  # the other point runs at the same time
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+if __name__ == "__main__":
+    main()
+"""
+
 
 def multirun(
     script: Path, folder: Path, *words: str, code: int = 0
@@ -96,6 +114,18 @@ def test_points_are_listed_by_their_overrides(need: Need, tmp_path: Path) -> Non
     assert told == ["app lr=3", "app lr=4"]
     for word, what in (("at_once=0", "at least one point"), ("nproc=0", "not in 1..10000")):
         assert what in multirun(script, tmp_path, "lr=3", f"hydra.launcher.{word}", code=1).stderr
+
+
+def test_points_on_a_site_run_at_once(need: Need, tmp_path: Path) -> None:
+    """Both have the name of the app; it was refused as a name in use."""
+    need(modules=["hydra", "cloudpickle"])
+    (project := tmp_path / "project").mkdir()
+    (script := project / "app.py").write_text(MEETING)
+    text = f'[site.here]\nbackend = "local"\nroot = "{tmp_path}/jobs"\n'
+    (project / "paddock.toml").write_text(text)
+    words = ("hydra.launcher.site=here", "hydra.launcher.nproc=1", "hydra.launcher.at_once=2")
+    multirun(script, project, f"+met={tmp_path}/met", "+number=1,2", *words)
+    assert len([*(tmp_path / "met").iterdir()]) == 2
 
 
 def test_the_command_of_the_page_trains_on_two_ranks(need: Need, tmp_path: Path) -> None:

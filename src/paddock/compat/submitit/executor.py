@@ -16,6 +16,7 @@ from secrets import token_hex
 
 import paddock
 from paddock.api.function import name_of
+from paddock.api.launch import Label
 from paddock.backends.sites.find import find_site
 from paddock.compat.submitit.core.utils import FailedJobError, UncompletedJobError
 
@@ -295,7 +296,7 @@ class AutoExecutor:
             minutes = None
         options: dict[str, Any] = {
             "nproc": given.get("tasks_per_node", 1),
-            "name": given.get("name") or name_of(call.func),
+            "name": Label(given.get("name") or name_of(call.func)),
             "timeout": minutes * 60 if minutes else None,
         }
         if self.cluster == "local":
