@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,9 +84,17 @@ class EmbeddingTable(DeclaredTable):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
         """The same table through the same client, with no gradients of its own yet."""
-        twin = copy.copy(self)
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
         twin.forget()
         return twin
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            f"table {self.table!r} cannot be pickled: its rows are on the servers",
+            hint="save model.state_dict() for the dense parameters, client.save() for all; in "
+            "another process make the model anew, with a client of its own",
+        )
 
     def look_up(self, ids: NDArray[Any], clicks: NDArray[Any] | None) -> Lookup:
         """Pulls each distinct id once. clicks: (ids,), for tables with statistics."""
@@ -128,6 +135,16 @@ class EmbeddingTable(DeclaredTable):
     def held(self) -> list[Floats]:
         """The gradients, (n, dim) float32 each, that wait to be pushed; may be changed before."""
         return [piece.rows for piece in self._pieces]
+
+    def waiting(self) -> Floats | None:
+        """The gradient that waits, (distinct ids, dim) float32; what changes it changes the push.
+
+        It may hold NaN or infinity. None where none waits.
+        """
+        if not self._pieces:
+            return None
+        self._pieces = [_merged(self._pieces)]
+        return self._pieces[0].rows
 
     def push(self) -> int:
         """Sends what was received since the last push. Returns how many look-ups that were."""

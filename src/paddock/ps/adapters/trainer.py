@@ -27,7 +27,7 @@ class TrainerBase:
         lr: float | Scheduler | None = None,
     ) -> None:
         framework = self.dense_type.framework
-        self.client = client
+        self.client, self.module = client, module
         self.tables = [m.rows for m in framework.modules(module) if isinstance(m, EmbeddingBase)]
         for rows in self.tables:
             rows.at_once = False
