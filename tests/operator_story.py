@@ -199,7 +199,7 @@ class Story:
     def fail(self, words: list[str], given: Any) -> None:
         """fail POD [exit N] [reason R] [ago S] [LAST WORDS]: its containers ended by themselves.
 
-        ago: the kubelet tells of it so many seconds later.
+        ago: the kubelet tells of it so many seconds later. Indented lines are its last words, too.
         """
         which, pairs, rest = words[0], {"exit": "1", "reason": "Error", "ago": "0"}, words[1:]
         while rest[:1] and rest[0] in pairs:
@@ -208,7 +208,7 @@ class Story:
         self.world.now -= float(pairs["ago"])
         for pod in self.which(which):
             self.world.kubelet.fail(
-                f"{NAMESPACE}/{pod}", int(pairs["exit"]), pairs["reason"], " ".join(rest)
+                f"{NAMESPACE}/{pod}", int(pairs["exit"]), pairs["reason"], given or " ".join(rest)
             )
         self.world.now += float(pairs["ago"])
 

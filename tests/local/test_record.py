@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from local.jobs import free_port
+from paddock.core.attempt.termination import read_end
 from paddock.local.output.logs import log_folder, safe_name
 from paddock.local.output.times import SUFFIX, read_times
 from paddock.local.runs.record import TERMINATION_LOG, drop_error, keep_error
@@ -197,3 +198,17 @@ def test_who_takes_a_job_over_keeps_its_record(world: World, is_shared: bool) ->
     if not is_shared:
         assert not (folders[0] / "status.json").exists()
     assert read(folders[1], "verdict.json")["kind"] == "succeed"
+
+
+def test_in_a_pod_the_message_names_the_rank_its_host_and_its_exception(world: World) -> None:
+    """Without it, the last line of a launcher's log was taken for the error."""
+    reason = world.folder / "termination-log"
+    reason.touch()
+    env = {TERMINATION_LOG: str(reason), "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    script = world.script("if RANK: raise ValueError('bad sample 812')\nforever()")
+    assert world.run("--nproc_per_node", 2, script, env=env).code == 1
+    words = read_end(reason.read_text())
+    assert (words.clause, words.is_here, words.host) == (
+        "rank 1: ValueError: bad sample 812", True, os.uname().nodename
+    )  # fmt: skip
+    assert [(rank, state) for _, rank, state, _ in words.exits] == [(0, "ended"), (1, "failed")]

@@ -434,7 +434,7 @@ class LauncherProcess(Launcher):
         if self.record is not None:
             self.record.end(self.exit_code, why, was_stopped=bool(member.stop_signal))
         if self.exit_code:
-            keep_reason(why)
+            keep_reason(why, self.verdict, member.node_rank)
         if self.control is not None:
             self.control.close(self.exit_code)
         self.output.stop(OUTPUT_SECONDS)

@@ -84,7 +84,7 @@ class Member:
         self._translate: Callable[[Exit], Exit] | None = None
         self._host: Host | None = None
         self.plan: Plan | None = None  # of the latest attempt that was started here
-        self._node_rank = 0
+        self.node_rank = 0
         self._signals = 0
         self.stop_signal = 0  # the first one that told this node to end
         self.stopped_by = ""  # the command that told this launcher to end, if no signal did
@@ -242,8 +242,8 @@ class Member:
             if self._host not in order.hosts:
                 raise PaddockError("this node is not in the plan it was told to start")
             plan = make_plan(self.job, order.hosts, order.attempt, self.uid)
-            self._node_rank = order.hosts.index(self._host)
-            self._node.start(plan, self._node_rank)
+            self.node_rank = order.hosts.index(self._host)
+            self._node.start(plan, self.node_rank)
         except PaddockError as error:
             self._fail(error)
             return
@@ -269,9 +269,9 @@ class Member:
             notes = self._node.notes
         is_elastic = self.job.is_elastic
         self.reporter.started(
-            plan, self._node_rank, self._pod_name, is_elastic=is_elastic, notes=notes
+            plan, self.node_rank, self._pod_name, is_elastic=is_elastic, notes=notes
         )
-        if self.job.servers.is_provided and self._node_rank == 0:
+        if self.job.servers.is_provided and self.node_rank == 0:
             self.reporter.say_all([("INFO", line) for line in servers_lines(plan)])
 
     def _fail(self, error: PaddockError) -> None:

@@ -144,7 +144,7 @@ class PortableRun:
         verdict = self._judge()
         self._reporter.over(verdict, self.plan)
         if verdict.exit_code:
-            keep_reason(end_text(verdict, is_alone=True))
+            keep_reason(end_text(verdict, is_alone=True), verdict)
         return verdict.exit_code
 
     def _choose_reporter(self) -> Reporter:

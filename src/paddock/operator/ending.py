@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from paddock.operator.spec import JobSpec, RoleName
     from paddock.operator.status import ParsedStatus
 
+CULPRIT_SECONDS = 10.0  # of a pod that has failed by the words of another one's launcher
+
 
 def is_done(spec: JobSpec, done: Iterable[tuple[RoleName, int]]) -> bool:
     """True when enough has succeeded. done: (role, index) of each replica that has."""
@@ -84,10 +86,17 @@ def after(
     is_all &= policy not in (None, "Never")
     actions: list[Action] = []
     left = read_pods(observed, now)
+    # The launcher of another pod may have named it a moment before it ends: its log is wanted.
+    culprit = previous.state.last_failure.get("pod") if previous.phase == "Failed" else None
+    ends_until = previous.state.completion_time + CULPRIT_SECONDS
+    waits_until = None
     for outcome in left:
         if outcome.is_terminating or policy == "Never":
             continue
-        if is_all or not outcome.is_over:
+        is_ending = outcome.name == culprit and outcome.is_at_work and now < ends_until
+        if is_ending and not is_all:
+            waits_until = ends_until
+        elif is_all or not outcome.is_over:
             why = f"the job has {previous.phase.lower()}"
             actions.append(Delete("Pod", outcome.name, outcome.uid, why=why))
     if is_all or (policy != "Never" and not observed.pods):
@@ -100,7 +109,10 @@ def after(
     if spec is not None:
         there = tuple(o for o in left if not o.is_terminating)
         status = recount_pods(previous, observed.job.status, spec, there, observed.job.metadata)
-    return Decision(status=status, actions=tuple(actions), wake_at=wake_at, why="over")
+    wakes = [at for at in (waits_until, wake_at) if at is not None]
+    return Decision(
+        status=status, actions=tuple(actions), wake_at=min(wakes, default=None), why="over"
+    )
 
 
 def expired(

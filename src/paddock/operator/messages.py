@@ -71,8 +71,18 @@ def resize_warning(view: PaddleJobView) -> str:
 
 
 def culprit_text(outcome: Outcome) -> str:
-    """ "worker-3 on node-b failed first: exit code 1 (ValueError: no)"."""
-    return f"{outcome.label} failed first: {outcome.why or 'without saying why'}"
+    """ "worker-3 on node-b failed first: exit code 1 (ValueError: no)".
+
+    First only where that is known: Kubernetes tells when a pod failed in whole seconds.
+    """
+    why = outcome.why or "without saying why"
+    if outcome.is_root is False:
+        return f"{outcome.label} failed, but not first: {why}"
+    if not outcome.tied:
+        return f"{outcome.label} failed first: {why}"
+    more = len(outcome.tied) - SHOWN_MAX
+    others = ", ".join(outcome.tied[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
+    return f"{outcome.label} failed: {why} (in the same second: {others})"
 
 
 def restart_text(verdict: RestartJob, view: PaddleJobView) -> str:

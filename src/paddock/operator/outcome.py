@@ -25,14 +25,21 @@ kubelet's reasons: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle} of K
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
+from paddock.core.attempt.termination import read_end
 from paddock.kube.objects import ContainerStatus, seconds
+from paddock.local.ending import PEER_LOSS_WORDS
 from paddock.operator import names
 
 if TYPE_CHECKING:
     from paddock.kube.objects import ContainerStateTerminated, KubeCondition, Pod
     from paddock.operator.spec import Cause, RoleName
+
+    class Blame(TypedDict):
+        is_root: bool | None
+        blamed_host: str
+        has_lost_peer: bool
 
     # State, cause, the container that ended it, and a clause for people.
     Reading = tuple["State", Cause | None, ContainerStateTerminated | None, str]
@@ -73,6 +80,9 @@ class Outcome:
     why: one clause for people, "" when there is nothing to say. waits_for: why it has not started.
     at: seconds since 1970 when it failed, 0.0 if unknown. restarts: of its containers in place.
     is_closed_out: Kueue's group of it was over before it came, so nothing will let it start.
+    is_root: its launcher says that the root cause of the job's failure was in it; False: that it
+    was elsewhere, on blamed_host; None where nothing says it. has_lost_peer: its last words
+    complain of a peer. tied: of others that failed in the same second, as far as is known.
     """
 
     name: str
@@ -90,6 +100,10 @@ class Outcome:
     restarts: int = 0
     is_terminating: bool = False
     is_closed_out: bool = False
+    is_root: bool | None = None
+    blamed_host: str = ""
+    has_lost_peer: bool = False
+    tied: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -131,7 +145,18 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
         restarts=sum(c.restartCount for c in _counted(pod)),
         is_terminating=meta.deletionTimestamp is not None,
         is_closed_out=_is_closed_out(pod),
+        **_blame(ended),
     )
+
+
+def _blame(ended: ContainerStateTerminated | None) -> Blame:
+    """Read from the last words of a container whose failure it was."""
+    if ended is None:
+        return {"is_root": None, "blamed_host": "", "has_lost_peer": False}
+    words = read_end(ended.message)
+    has_lost_peer = any(word in words.error.lower() for word in PEER_LOSS_WORDS)
+    host = words.host if words.is_here is False else ""
+    return {"is_root": words.is_here, "blamed_host": host, "has_lost_peer": has_lost_peer}
 
 
 def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
@@ -215,10 +240,12 @@ def _ended_by_itself(pod: Pod) -> bool:
 
 
 def _classify_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerStateTerminated, str]:
-    words = last_log_line(ended.message)
-    tail = f" ({words})" if words else ""
-    if ended.reason == "OOMKilled":
-        return "OOMKilled", ended, "killed for memory (OOMKilled): raise resources.limits.memory"
+    words = read_end(ended.message)
+    tail = f" ({words.clause})" if words.clause else ""
+    if ended.reason == "OOMKilled" or words.cause == "oom":  # of a rank, where its launcher lives
+        whose = f" ({words.name})" if words.name else ""
+        text = f"killed for memory (OOMKilled): raise resources.limits.memory{whose}"
+        return "OOMKilled", ended, text
     if ended.exitCode == START_FAILED and (ended.reason or "") in (
         "StartError", "ContainerCannotRun"
     ):  # fmt: skip
@@ -276,20 +303,6 @@ def _deleted_at(pod: Pod) -> float:
     """When the deletion was asked for: deletionTimestamp is the end of its grace."""
     meta = pod.metadata
     return seconds(meta.deletionTimestamp) - (meta.deletionGracePeriodSeconds or 0)
-
-
-def last_log_line(text: str | None) -> str:
-    """The last line of a log that says what is wrong, shortened. Ours are followed by a hint.
-
-    >>> last_log_line("Traceback ...\\nValueError: no\\n\\n")
-    'ValueError: no'
-    >>> last_log_line("paddock: error: no port\\n  hint: choose another\\n")
-    'paddock: error: no port'
-    """
-    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    while len(lines) > 1 and lines[-1].startswith("hint: "):
-        lines.pop()
-    return shortened(lines[-1]) if lines else ""
 
 
 def shortened(text: str) -> str:

@@ -281,6 +281,9 @@ def _decide_after_failures(view: PaddleJobView) -> Decision | None:
     view = view.with_state(counted_failures=counted)
     if verdict is None:
         return _ignore(view, failures)
+    if not isinstance(verdict, restart.RestartReplicas):
+        culprit = restart.named_by(verdict.culprit, view.outcomes.values())
+        verdict = replace(verdict, culprit=culprit)
     if isinstance(verdict, restart.FailJob):
         return _fail(view, verdict)
     if isinstance(verdict, restart.RestartReplicas):

@@ -17,6 +17,8 @@ from paddock.backends.kubernetes.parse import (
     pod_state,
     status_of,
 )
+from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.termination import termination_message
 from paddock.kube.client import KubeError
 from paddock.kube.objects import Pod
 
@@ -264,3 +266,19 @@ def test_a_refusal_is_one_sentence_of_the_users_world(
     error = explained(KubeError(said, status=status, reason=reason), "create Job a", "ml")
     assert told in error.message
     assert error.exit_code == 2
+
+
+def test_the_launchers_own_words_decide_which_pod_is_to_blame() -> None:
+    """Both ended within the same second, and rank 0 did not fail."""
+    end = Exit("worker", 1, 1, "a-1", 0, 0, code=7, tail="ValueError: no")
+    victim = Exit("worker", 0, 0, "a-0", 0, 0, signal=15, by_us=True)
+    messages = [termination_message(SENTENCE, end, (victim, end), node) for node in (0, 1)]
+    pods = [pod(i, "Failed", code=7, message=text) for i, text in enumerate(messages)]
+    found = seen(job("Failed"), *pods)
+    assert (found.code, found.why) == (7, f"a-1: {SENTENCE}: ValueError: no")
+    assert found.culprit is not None
+    assert (found.culprit.rank, found.culprit.host) == (1, "a-1")
+    ranks = [rank for node in found.nodes for rank in node.ranks]
+    assert [(r.rank, r.state, r.code) for r in ranks] == [(0, "ended", 143), (1, "failed", 7)]
+    late = seen(job("Failed"), pods[0], pod(1, "Running"))
+    assert late.why == f"a-1: {SENTENCE}: ValueError: no"

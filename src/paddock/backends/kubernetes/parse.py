@@ -26,7 +26,8 @@ from typing import Any
 
 from paddock.backends.kubernetes.objects import STOPPED
 from paddock.backends.kubernetes.pods import CONTAINER, DEFAULT_CONTAINER
-from paddock.backends.types import JobStatus, NodeStatus, RankStatus, State, role_word
+from paddock.backends.types import Culprit, JobStatus, NodeStatus, RankStatus, State, role_word
+from paddock.core.attempt.termination import LastWords, read_end
 from paddock.kube.objects import ContainerStateTerminated, Pod, seconds
 
 PHASES: dict[str, State] = {
@@ -88,10 +89,12 @@ def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
     nodes = tuple(_node(i, name, newest.get(name), seen) for i, name in enumerate(seen.names))
     state, why, since = _top(seen, nodes)
     code: int | None = None
+    culprit: Culprit | None = None
     if state == "succeeded":
         code = 0
     elif state == "failed":
         code, said = _blame(newest, seen)
+        culprit = _culprit(newest)
         why = said or why
     elif state in ("pending", "starting") and not why:
         why = _waits(nodes) or (seen.events[-1] if seen.events and not newest else "")
@@ -102,7 +105,7 @@ def status_of(seen: ObservedJob, *, was_stopped: bool = False) -> JobStatus:
     failed = [_ended_at(pod) for pod in seen.pods if pod.status.phase == "Failed"]
     return JobStatus(
         state, seen.at, _short(why), code, since,
-        failed_at=min(failed, default=0.0), attempt=attempt, nodes=nodes,
+        failed_at=min(failed, default=0.0), attempt=attempt, nodes=nodes, culprit=culprit,
     )  # fmt: skip
 
 
@@ -257,6 +260,8 @@ def _node(index: int, name: str, pod: Pod | None, seen: ObservedJob) -> NodeStat
     if seen.roles:
         places = [(r, index * count + i) for r, count in seen.roles.items() for i in range(count)]
     ranks = tuple(RankStatus(role, rank, said, code) for role, rank in places if said is not None)
+    if exits := _last_words(pod).exits if said == "failed" else ():
+        ranks = tuple(RankStatus(role_word(r), rank, s, end) for r, rank, s, end in exits)
     where = f"on {pod.spec.nodeName}" if pod.spec.nodeName else ""
     return NodeStatus(name, state, ranks, _short("; ".join(filter(None, (where, note_of(pod))))))
 
@@ -290,13 +295,35 @@ def _blame(pods: Mapping[str, Pod], seen: ObservedJob) -> tuple[int, str]:
     failed = [(_ended_at(pod), name) for name, pod in pods.items() if pod.status.phase == "Failed"]
     if not failed:
         return last, ""
-    _, name = min(failed)
-    return _code(pods[name]) or last, f"{name}: {note_of(pods[name])}"
+    # A launcher knows whether it was a rank of its own; the clock is of whole seconds.
+    _, name = min(failed, key=lambda one: (not _last_words(pods[one[1]]).is_here, one))
+    words = _last_words(pods[name])
+    whose = words.host if words.is_here is False and words.host in pods else name
+    return _code(pods[name]) or last, f"{whose}: {note_of(pods[name])}"
+
+
+def _culprit(pods: Mapping[str, Pod]) -> Culprit | None:
+    """Return the rank that failed first, as the launchers of failed pods say."""
+    said = [_last_words(pod) for pod in pods.values() if pod.status.phase == "Failed"]
+    said = sorted((words for words in said if words.rank >= 0), key=lambda words: not words.is_here)
+    if not said or said[0].is_here is None:
+        return None  # no launcher knows of the others
+    words = said[0]
+    role, cause = role_word(words.role), words.cause or "exit"
+    return Culprit(role, words.rank, words.host, words.code or 1, cause, words.error)
+
+
+def _last_words(pod: Pod) -> LastWords:
+    ended = _ends(pod)
+    return read_end(ended[0].message) if ended else LastWords()
 
 
 def _ended(ended: ContainerStateTerminated) -> str:
-    """Return the launcher's sentence (local/runs/record.py); else the last line of the log."""
+    """Return the launcher's sentence (local/runs/record.py); else what the log says last."""
+    words = read_end(ended.message)
     sentence = (ended.message or "").strip().rpartition("\n")[2].strip()
+    if words.is_here is None and words.rank >= 0:  # of torchrun's or Paddle's launcher
+        sentence = words.clause
     if ended.reason in ("OOMKilled", "ContainerCannotRun", "DeadlineExceeded"):
         return f"{ended.reason}, exit code {ended.exitCode}" + (f": {sentence}" if sentence else "")
     return sentence or f"exit code {ended.exitCode}"

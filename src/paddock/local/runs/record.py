@@ -14,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from paddock.core.attempt.policy import Verdict
     from paddock.errors import Problem
     from paddock.local.output.streams import OutputThread
 
@@ -22,6 +23,8 @@ ERROR, PHASES = "error", "phases.json"
 # The file from which a pod's kubelet takes the reason of a container's end, 4 KiB of it.
 TERMINATION_LOG = "PADDOCK_TERMINATION_LOG"
 REASON_CHARACTERS = 1000
+# Kubernetes sets it in every container of a pod, and its kubelet looks at that path by default.
+IN_POD, POD_LOG = "KUBERNETES_SERVICE_HOST", "/dev/termination-log"
 READ_BYTES = 1 << 26
 
 
@@ -145,17 +148,28 @@ def drop_error(path: str, age_seconds: float = 0.0) -> None:
         return  # there is none
 
 
-def keep_reason(text: str) -> None:
+def keep_reason(text: str, verdict: Verdict | None = None, node_rank: int = 0) -> None:
     """Write why this launcher fails, a sentence, to the file that $PADDOCK_TERMINATION_LOG names.
 
-    `paddock status` and the operator read it in the status of the pod.
+    In a pod without that variable, to its kubelet's. There the verdict is written with it, for
+    `paddock status` and the operator, which read it in the status of the pod. node_rank: of this
+    launcher.
     """
+    env = os.environ
+    path = env.get(TERMINATION_LOG) or (POD_LOG if IN_POD in env else "")
+    if not path:
+        return
+    text = " ".join(text.split())[:REASON_CHARACTERS]
+    if verdict is not None and IN_POD in env and CALLER_FD not in env:
+        from paddock.core.attempt.termination import termination_message
+
+        text = termination_message(text, verdict.culprit, verdict.exits, node_rank)
     try:
-        fd = os.open(os.environ[TERMINATION_LOG], os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         with open(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(" ".join(text.split())[:REASON_CHARACTERS])
-    except (KeyError, OSError):
-        return  # no pod of Kubernetes; a full disk
+            file.write(text)
+    except OSError:
+        return  # a full disk, or a container that has no such file
 
 
 def keep_problems(problems: Sequence[Problem]) -> None:

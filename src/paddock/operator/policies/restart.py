@@ -15,13 +15,13 @@ its address stays (intranet Service, DNS); without a backoffLimit its program, t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paddock.operator.spec import DISRUPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from paddock.operator.decision import OperatorSettings
     from paddock.operator.outcome import Outcome
@@ -91,7 +91,7 @@ def decide_restart(
     is_disruption = culprit.cause in DISRUPTIONS
     if is_queued and is_disruption and not culprit.is_closed_out:
         return RestartJob(culprit, None, 0.0)
-    if (culprit, "RestartUncounted") in together:
+    if action_of(culprit, spec) == "RestartUncounted":
         # Nothing else slows a program down that fails as it starts.
         wait = 0.0 if is_disruption else settings.backoff_initial_seconds
         return RestartJob(culprit, None, wait)
@@ -158,12 +158,37 @@ def delay(counted: int, settings: OperatorSettings) -> float:
 def find_culprit(failures: tuple[Outcome, ...]) -> Outcome:
     """The culprit (root cause): the first that failed by itself; its victims come later.
 
-    A failure without a time (a deleted pod) comes after those with one; among equal times a
-    program's own exit code before a signal, since survivors are often killed.
+    What launchers say counts most: one that ended because of a rank elsewhere is a victim. A
+    failure without a time (a deleted pod) comes after those with one; among equal times (Kubernetes
+    has no fractions of a second) a program's own exit code before a signal, since survivors are
+    often killed, and one that complains of a lost peer last. Who is equal in all of that is tied:
+    the number of a pod says nothing of who was first.
     """
 
-    def order(o: Outcome) -> tuple[float, int, str, int]:
+    def order(o: Outcome) -> tuple[bool, bool, float, int, bool]:
         own = {"ExitCode": 0, "OOMKilled": 0, "Startup": 1, "Signal": 3}.get(o.cause or "", 2)
-        return (o.at or float("inf"), own, o.role, o.index)
+        is_known = o.is_root or o.cause in DISRUPTIONS
+        return (o.is_root is False, not is_known, o.at or float("inf"), own, o.has_lost_peer)
 
-    return min(failures, key=order)
+    first = min(failures, key=lambda o: (order(o), o.role, o.index))
+    tied = (o.label for o in failures if o is not first and order(o) == order(first))
+    return replace(first, tied=tuple(tied))
+
+
+def named_by(culprit: Outcome, outcomes: Iterable[Outcome]) -> Outcome:
+    """The pod in which the root cause was, where the launcher of another one names its host.
+
+    The pod itself may not have ended yet, as far as the API server knows. outcomes: of all pods.
+    """
+    if culprit.is_root is not False or not culprit.blamed_host:
+        return culprit
+    others = [o for o in outcomes if o.name != culprit.name]
+    host = culprit.blamed_host
+    found = [o for o in others if o.name == host] or [o for o in others if o.node == host]
+    if len(found) != 1:
+        return culprit
+    # Its launcher ends with the same exit code.
+    return replace(
+        found[0], cause=culprit.cause, exit_code=culprit.exit_code, at=culprit.at, is_root=True,
+        why=culprit.why.replace(f" on {host}", "", 1), tied=(),
+    )  # fmt: skip
