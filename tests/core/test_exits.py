@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from paddock.core.attempt.exits import Exit, find_culprit
+from paddock.core.attempt.exits import Exit, find_culprit, own_failures
 from paddock.core.value import replace
 
 MS = 1_000_000
@@ -73,6 +73,54 @@ def test_a_culprit_stopped_in_its_exit_handlers_is_blamed() -> None:
     found = find_culprit([witness, culprit])
     assert found is not None
     assert (found.name, found.exit_code, found.how) == ("rank 2", 1, "exited with code 1")
+
+
+@pytest.mark.parametrize("age_ms", [5, 900, 7_200_000])
+def test_a_rank_that_lived_on_after_its_traceback_is_no_culprit(age_ms: int) -> None:
+    """It handled the exception, trained on in silence, and was ended because another failed."""
+    healthy = replace(stopped(0, 9_000_004, after_ms=2), error_at_ns=(9_000_000 - age_ms) * MS)
+    failed = died(1, 9_000_000, code=77, tail="asks for a restart")
+    assert blamed(healthy, failed) == "rank 1"
+    culprit = find_culprit([healthy, failed])
+    assert culprit is not None and culprit.exit_code == 77
+    assert own_failures([healthy, failed]) == [failed]
+
+
+def test_an_old_traceback_is_no_cause_of_lost_peers() -> None:
+    """Hours ago it was handled: of ranks that all lost a peer, the first is named."""
+    healthy = replace(stopped(0, 9_000_004, after_ms=2), error_at_ns=1000 * MS)
+    assert blamed(healthy, died(1, 9_000_000, peer_loss=True)) == "rank 1"
+    at_sigterm = replace(healthy, code=1, signal=0, cause="exit")  # a handler that exits with 1
+    assert blamed(at_sigterm, died(1, 9_000_000)) == "rank 1"
+
+
+def test_a_victim_confirms_the_traceback_only_if_nobody_else_failed_before_it() -> None:
+    """Rank 1 lost a peer; whether rank 2 or rank 3 was that peer, the order of failures tells."""
+    spoke = replace(stopped(2, 1025, after_ms=4), error_at_ns=1000 * MS)
+    victim = died(1, 1020, peer_loss=True)
+    assert blamed(spoke, victim, died(3, 1022, code=7)) == "rank 2"
+    assert blamed(spoke, victim, died(3, 1015, code=7)) == "rank 3"
+
+
+def test_an_exit_in_spite_of_our_signal_shows_that_it_was_leaving() -> None:
+    """The culprit's exit handlers ran on; its peer ends of it with words that nobody knows."""
+    peer = died(0, 1020, tail="RuntimeError: no batch came from rank 2")
+    culprit = died(2, 1300, by_us=True, after_signal_ns=278 * MS, error_at_ns=1000 * MS)
+    assert blamed(peer, culprit) == "rank 2"
+    assert own_failures([peer, culprit]) == [peer, culprit]
+
+
+@pytest.mark.parametrize("end", [{"code": 3}, {"code": 1}, {"code": 0, "signal": 11}])
+def test_an_end_without_words_counts_from_when_it_was(end: dict[str, int]) -> None:
+    """Its handled traceback is hours old: of two nodes' ranks the first to end is named."""
+    silent = died(0, 9_000_400, error_at_ns=1000 * MS, **end)
+    assert blamed(silent, died(7, 9_000_000, 1)) == "rank 7"
+
+
+def test_a_traceback_just_before_another_exit_code_was_handled() -> None:
+    """An uncaught exception ends an interpreter with code 1."""
+    silent = died(0, 1030, code=3, error_at_ns=1000 * MS)
+    assert blamed(silent, died(7, 1015, 1)) == "rank 7"
 
 
 def test_a_traceback_caused_by_our_signal_is_no_cause() -> None:

@@ -99,6 +99,60 @@ raise ConnectionResetError(104, "Connection reset by peer")
     assert "ValueError: disk is full" in ended.err
 
 
+LOGGED = """
+import logging, threading
+def upload():
+    raise OSError("upload of metrics failed")
+def report():
+    try:
+        upload()
+    except OSError:
+        logging.exception("metrics are late, training goes on")
+if RANK == 0 and ATTEMPT == 0:
+"""
+HANDLED = {
+    "at the top": "    try:\n        upload()\n"
+    "    except OSError:\n        logging.exception('late')\n",
+    "in a function": "    report()\n",
+    "in a thread": "    t = threading.Thread(target=upload)\n    t.start()\n    t.join()\n",
+}
+GOES_ON = """
+    tell("up")
+    forever()
+if ATTEMPT == 0:
+    gate()
+    {end}
+"""
+
+
+@pytest.mark.parametrize("place", HANDLED)
+def test_a_rank_that_handled_its_exception_is_no_culprit(world: World, place: str) -> None:
+    """It trains on in silence; another rank ends with a code that asks for a restart."""
+    text = LOGGED + HANDLED[place] + GOES_ON.format(end="sys.exit(77)")
+    running = world.start(
+        "--nproc_per_node", 2, "--max-restart", 1, "--restart-on", 77, world.script(text)
+    )
+    world.events.wait("up")
+    world.open_gate(1)
+    ended = running.end()
+    assert ended.code == 0, ended.err
+    assert "rank 1" in ended.line("exited with code 77")
+    assert "rank 0 " not in ended.err
+
+
+def test_a_thread_that_died_does_not_explain_a_lost_peer(world: World) -> None:
+    """Rank 0 logged an exception a moment ago, in a function; rank 1 has lost its own server."""
+    end = "raise ConnectionResetError(104, 'Connection reset by peer')"
+    for place in ("in a function", "in a thread"):
+        running = world.start(
+            "--nproc_per_node", 2, world.script(LOGGED + HANDLED[place] + GOES_ON.format(end=end))
+        )
+        world.events.wait("up")
+        world.open_gate(1)
+        ended = running.end()
+        assert "rank 1" in ended.line("first failure: ")
+
+
 def test_a_peer_that_ends_well_is_no_culprit(world: World) -> None:
     """Ranks that finished before the failure did nothing wrong."""
     text = "tell('up', RANK, os.getpid())\nif RANK == 1:\n    gate()\n    sys.exit(9)\n"

@@ -55,9 +55,10 @@ def line(lines: list[str], word: str) -> str:
 
 def test_ranks_that_fail_alike_are_all_in_the_abort_line_the_culprit_first() -> None:
     """Rank 1 was gone first, but rank 0 had said why before, and was signalled only then."""
-    first = stopped(0, 30, code=0, after_signal_ns=5 * MS, error_at_ns=10 * MS)
-    late = stopped(2, 31, code=0, after_signal_ns=5 * MS, error_at_ns=12 * MS)
-    lines = report(first, ended(1, 20, error_at_ns=15 * MS), late)
+    said = "ValueError: loss is nan"
+    first = stopped(0, 30, said, code=0, after_signal_ns=5 * MS, error_at_ns=10 * MS)
+    late = stopped(2, 31, said, code=0, after_signal_ns=5 * MS, error_at_ns=12 * MS)
+    lines = report(first, ended(1, 20, said, error_at_ns=15 * MS), late)
     assert line(lines, "first failure").startswith("first failure: rank 0")
     assert "rank=[0,1,2]" in line(lines, "ABORT")
     assert line(lines, "failed after it") == "failed after it: rank 1, rank 2"

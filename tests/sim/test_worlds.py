@@ -12,6 +12,7 @@ import pytest
 
 from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.policy import Verdict
+from paddock.core.value import replace
 from sim.spec import big_spec, draw_spec, draw_votes
 from sim.truth import Root, blame_problem
 from sim.world import BrokenWorldError, World
@@ -101,3 +102,12 @@ def test_blame_allows_for_the_stated_uncertainty() -> None:
     second = Exit("worker", 1, 1, "n1", 0, 0, code=1)
     assert blame_problem(second, roots, 3.0) == ""
     assert blame_problem(second, [roots[0], Root(1.1, 1, "rank", ("worker", 1))], 3.0) != ""
+
+
+def test_blame_allows_for_one_that_was_cut_short_unless_a_witness_is_blamed() -> None:
+    """SIGTERM came after its traceback: only a lost peer shows that it was no handled one."""
+    first = Root(1.0, 0, "rank", ("worker", 0), is_cut_short=True)
+    roots = [first, Root(1.02, 1, "rank", ("worker", 1))]
+    other = Exit("worker", 1, 1, "n1", 0, 1_020_000_000, code=7)
+    assert blame_problem(other, roots, 3.0) == ""
+    assert blame_problem(replace(other, peer_loss=True), roots, 3.0) != ""

@@ -15,13 +15,17 @@ NODE_KINDS = ("power", "kill", "cut")
 
 @dataclass(frozen=True)
 class Root:
-    """Something that failed by itself. key: a process, or None for a whole node."""
+    """Something that failed by itself. key: a process, or None for a whole node.
+
+    is_cut_short: SIGTERM ended it after its traceback, before its interpreter was gone.
+    """
 
     at: float
     node_rank: int
     kind: str
     key: tuple[str, int] | None = None
     uncertainty: float = 0.0
+    is_cut_short: bool = False
 
 
 def blame_problem(culprit: Exit, roots: list[Root], lease_seconds: float) -> str:
@@ -29,7 +33,8 @@ def blame_problem(culprit: Exit, roots: list[Root], lease_seconds: float) -> str
 
     Allowed for: stamps of two hosts closer than their stated uncertainty; a node whose loss is
     noticed only when its lease is over; a rank whose node was lost before it could report; a
-    short cut that only its witnesses tell of.
+    short cut that only its witnesses tell of; one that SIGTERM cut short and of which no witness
+    tells: a rank that handled its exception and was healthy ends in the same way.
     """
     if not roots:
         return f"{culprit.name} is blamed, and nothing failed by itself"
@@ -42,6 +47,8 @@ def blame_problem(culprit: Exit, roots: list[Root], lease_seconds: float) -> str
             return True  # it may have ended unnoticed
         if earlier.kind in NODE_KINDS:
             return at - earlier.at <= noticed
+        if earlier.is_cut_short and not culprit.peer_loss:
+            return True
         return earlier.node_rank in lost_nodes
 
     def is_first(own: Root) -> bool:

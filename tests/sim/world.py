@@ -7,6 +7,7 @@ end (``check_end``).
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from random import Random
 from typing import TYPE_CHECKING
@@ -350,6 +351,8 @@ class World:
             return
         proc.alive = False
         self.alive[proc.attempt].discard(proc)
+        if proc.is_dying and signal == s.SIGTERM:
+            self._cut_short(proc)
         self.exited.setdefault(proc.attempt, {})[proc.key] = code or (128 + signal if signal else 0)
         node = proc.node
         if not node.is_up or node.share.procs.get(proc.key) is not proc:
@@ -369,6 +372,12 @@ class World:
         )
         share = node.share
         node.loop.call(lambda: share.feed(exit_))
+
+    def _cut_short(self, proc: Proc) -> None:
+        roots = self.roots.get(proc.attempt, [])
+        for at, root in enumerate(roots):
+            if root.key == proc.key:
+                roots[at] = dataclasses.replace(root, is_cut_short=True)
 
     # ---------------------------------------------------------------- chaos
 

@@ -22,6 +22,8 @@ TAIL_LINES = 20
 TRACEBACK = "Traceback (most recent call last)"
 # What Python prints without that header: a script that it could not compile.
 NOT_COMPILED = ("SyntaxError: ", "IndentationError: ", "TabError: ")
+# The outermost calls of a main thread: of a script, and of "python -m" (runpy).
+OUTERMOST = (", in <module>", ", in _run_module_as_main")
 PADDLE_STACK = "C++ Traceback (most recent call last)"
 SIGTERM_OF_PADDLE = "sigterm (@0x"
 
@@ -106,7 +108,7 @@ class Endings:
                 tail=text,
                 peer_loss=has_peer_loss(tail),
                 timed_out=has_timed_out(tail),
-                error_at_ns=error_at_ns if ends_with_traceback(tail) else 0,
+                error_at_ns=error_at_ns if is_of_traceback(exit_, tail, said) else 0,
             )
             self._loop.post(lambda: send(evidence))
 
@@ -247,6 +249,21 @@ def ends_with_traceback(tail: bytes) -> bool:
     text, found = _text(tail), find_traceback(tail)
     is_compiled = not text.rpartition("\n")[2].startswith(NOT_COMPILED)
     return not is_compiled or (bool(found) and text.endswith(found))
+
+
+def is_of_traceback(exit_: Exit, tail: bytes, recorded: bytes = b"") -> bool:
+    """True when this process may have failed by the traceback that it wrote last.
+
+    recorded: what @record left, which is written of uncaught exceptions only. Of one that our
+    signal ended, the traceback must begin where the interpreter begins: a logged one begins in the
+    function that handled it, that of a thread in threading.
+    """
+    if not ends_with_traceback(tail):
+        return False
+    if recorded or not (exit_.by_us and exit_.signal):
+        return True
+    _, _, stack = find_traceback(tail).partition("\n")
+    return not stack or any(name in stack.lstrip().partition("\n")[0] for name in OUTERMOST)
 
 
 def explain_end(tail: bytes) -> str:

@@ -27,6 +27,9 @@ TIE_NS = 2_000_000
 ALIKE_NS = 1_000_000_000
 # The exit code of an interpreter after an uncaught exception (python(1)).
 EXIT_EXCEPTION = 1
+# An interpreter that has printed an uncaught exception is gone within this time: exit handlers,
+# torch's process groups. An older traceback was handled, and the process went on.
+LEAVING_NS = 5_000_000_000
 UNFINISHED_MAX = 4  # named in one sentence
 
 SIGNAL_NAMES = {
@@ -43,8 +46,9 @@ class Exit:
     at_ns: monotonic nanoseconds on the coordinator's clock; uncertainty_ns: how wrong it may be.
     code: exit code, 0 with a signal. by_us: we had signalled it before, after_signal_ns earlier.
     peer_loss: its last lines say that it lost a peer; timed_out: that it waited for its peers in
-    vain. error_at_ns: when a traceback that is its last word arrived, 0 if none. tail: its last
-    lines; log: path of its log on its host. memory: of one that SIGKILL ended, what it could have.
+    vain. error_at_ns: when the traceback that it ended with arrived, 0 if none; one that was logged
+    at the top of a script and handled looks the same. tail: its last lines; log: path of its log on
+    its host. memory: of one that SIGKILL ended, what it could have.
     """
 
     role: str
@@ -79,16 +83,12 @@ class Exit:
 
     @property
     def spoke_before_signal(self) -> bool:
-        """True when Paddock signalled it only after it had printed the traceback it ended with.
+        """True when Paddock signalled it shortly after it had printed the traceback it ended with.
 
-        Compares two durations of its own host's clock.
+        No proof that it had failed: own_failures. Compares two durations of its own host's clock.
         """
-        return self.by_us and 0 < self.error_at_ns < self.at_ns - self.after_signal_ns
-
-    @property
-    def failed_by_itself(self) -> bool:
-        """True when it failed; also when our signal came only after it had said what was wrong."""
-        return self.failed or (self.spoke_before_signal and not self.ok)
+        before_ns = self.at_ns - self.after_signal_ns - self.error_at_ns
+        return self.by_us and self.error_at_ns > 0 and 0 < before_ns <= LEAVING_NS
 
     @property
     def is_witness(self) -> bool:
@@ -155,17 +155,43 @@ def unfinished(exits: Iterable[Exit]) -> str:
     return f"; still running: {text}" if text else ""
 
 
+def own_failures(exits: Iterable[Exit]) -> list[Exit]:
+    """The exits of those that failed by themselves; also of some that our signal reached later.
+
+    Such a rank has printed a traceback, and may have handled it and gone on in the user's code. It
+    had failed where something says that its interpreter was leaving: it exited with the code of an
+    uncaught exception in spite of SIGTERM; another failed by itself with the same last line; or
+    a victim had lost a peer before anybody else failed, and so lost the one with the traceback.
+    """
+    all_exits = list(exits)
+    certain = [e for e in all_exits if e.failed]
+    return [e for e in all_exits if e.failed or _was_leaving(e, certain)]
+
+
+def _was_leaving(e: Exit, certain: list[Exit]) -> bool:
+    if not certain or not e.spoke_before_signal or e.ok or e.is_witness:
+        return False
+    if not e.signal:
+        return e.code == EXIT_EXCEPTION
+    others = [f for f in certain if not f.is_witness]
+    return any(_is_alike(e, f) for f in others) or any(
+        all(_since_ns(w) <= _since_ns(f) + _doubt_ns(w, f) for f in others)
+        for w in certain
+        if w.is_witness
+    )
+
+
 def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     """Return the root cause: the exit that caused the others; None when nothing failed by itself.
 
-    One that had printed its traceback before we ended it is returned as what it was: a failure
-    with the code of an uncaught exception, not a victim of our signal.
+    One that our signal reached while its interpreter was leaving (own_failures) is returned as a
+    failure with the code of an uncaught exception, not as a victim of our signal.
 
     1. Failures that do not complain of a peer come before those that do: a rank whose last words
        are "connection reset by peer" is a witness (its peer may still be in its own exit handlers,
        so its exit can come first in time), and so is one that timed out waiting for the others.
-    2. Then by time. A traceback that was a rank's last word counts from when it was printed, even
-       if we signalled that rank after that, before it was gone.
+    2. Then by time. A rank that ended of an uncaught exception counts from when it printed that,
+       even if we signalled it after that, before it was gone.
     3. On one host the order is known: one clock, one owner thread, and epoll(7) hands out endings
        in the order in which they happened. Stamps of several hosts that cannot be told apart:
        one not signalled by us first, then killed by a signal, then not a lost node, then lowest
@@ -173,10 +199,9 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     4. Ranks that fail alike (same code, same last line) within a second fail for one reason, and
        the lowest of them stands for all: it is the one whose output people see.
     """
-    all_exits = list(exits)
-    if not any(e.failed for e in all_exits):
+    candidates = own_failures(exits)
+    if not candidates:
         return None
-    candidates = [e for e in all_exits if e.failed or (e.failed_by_itself and not e.is_witness)]
     causes = [e for e in candidates if not e.is_witness] or candidates
     first_of_node: dict[int, Exit] = {}
     for e in sorted(causes, key=_preference):
@@ -227,4 +252,8 @@ def _doubt_ns(a: Exit, b: Exit) -> int:
 
 
 def _since_ns(e: Exit) -> int:
-    return min(e.at_ns, e.error_at_ns) if e.error_at_ns else e.at_ns
+    """When it failed: as it printed its traceback, if it ended of that, else as it ended."""
+    if e.by_us:
+        return e.error_at_ns if e.spoke_before_signal else e.at_ns
+    is_of_it = e.code == EXIT_EXCEPTION and 0 < e.error_at_ns >= e.at_ns - LEAVING_NS
+    return min(e.at_ns, e.error_at_ns) if is_of_it else e.at_ns

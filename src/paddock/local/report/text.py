@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from paddock.core.attempt.exits import NOT_STARTED, SIGNAL_NAMES
+from paddock.core.attempt.exits import NOT_STARTED, SIGNAL_NAMES, own_failures
 from paddock.errors import EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
@@ -180,7 +180,7 @@ def _is_foreign_kill(culprit: Exit) -> bool:
 
 def followers(exits: Sequence[Exit], culprit: Exit) -> list[Exit]:
     """The exits of other processes that failed by themselves, in order of rank."""
-    others = [e for e in exits if e.failed_by_itself and e.rank >= 0]
+    others = [e for e in own_failures(exits) if e.rank >= 0]
     others.sort(key=_role_and_rank)
     return [e for e in others if (e.role, e.rank) != (culprit.role, culprit.rank)]
 
