@@ -23,6 +23,28 @@ signal.signal(signal.SIGTERM, save)
 say("up", os.environ.get("SLURM_RESTART_COUNT", "0"))
 """
 FAR = "time.sleep(3600)\n"
+ARRAY_OF_CALLS = """
+import os
+import paddock
+
+def task():
+    number = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    return number, paddock.rank(), os.environ["PADDOCK_JOB_ID"].rpartition("-")[2]
+
+def fail():
+    number = int(os.environ["SLURM_ARRAY_TASK_ID"])
+    if number == 10:
+        raise KeyError("no such row")
+    return number
+
+flags = ["--array", "2,10,3"]
+run = paddock.submit(task, site="slurm", nodes=1, nproc=2, flags=flags)
+print(run.results(60))
+try:
+    paddock.submit(fail, site="slurm", nodes=1, nproc=1, flags=flags).results(60)
+except paddock.RankFailedError as error:
+    print(error.rank, repr(error.__cause__))
+"""
 SUBMITIT = """
 import sys
 import paddock.compat.submitit as submitit
@@ -97,6 +119,76 @@ def test_jobs_of_an_array_are_told_apart(lab: Lab) -> None:
     assert states == [("task 1", "succeeded"), ("task 2", "failed"), ("task 3", "succeeded")]
     lines = [line for line in lab.logs() if "] task 3" in line]
     assert len(lines) == 2 and all(line.startswith("[task 3 h") for line in lines)
+
+
+def test_what_tasks_of_an_array_write_is_their_own(lab: Lab) -> None:
+    """Also below directories of the package, and in output/; the package itself is there."""
+    for path, text in (("checkpoints/base", "b"), ("output/first", "f"), ("log/mine", "m"),
+                       (".hidden", "h")):  # fmt: skip
+        (lab.project / path).parent.mkdir(exist_ok=True)
+        (lab.project / path).write_text(text)
+    text = """
+n = os.environ["SLURM_ARRAY_TASK_ID"]
+assert [open(p).read() for p in ("checkpoints/base", "output/first", "log/mine", ".hidden")] == [
+    "b", "f", "m", "h"]
+for path in ("output/model", "output/first", "checkpoints/model", "new"):
+    with open(path, "w") as file:
+        file.write(n)
+with open("where", "w") as file:
+    file.write(os.getcwd())
+"""
+    lab.submitted("-n", "1", "--nproc_per_node", "1", "--array", "1-3", lab.script(text))
+    lab.until("succeeded")
+    (folder,) = (lab.hosts.shared / "jobs").iterdir()
+    for n in "123":
+        for path in ("output/model", "output/first", "checkpoints/model", "new"):
+            assert (folder / n / path).read_text() == n
+        assert (folder / n / "where").read_text() == str(folder / n)
+    assert (folder / "output" / "first").read_text() == "f"
+    assert lab.paddock("fetch", "last", "--to", "brought").returncode == 0
+    brought = lab.project / "brought"
+    assert [(brought / n / "output" / "model").read_text() for n in "123"] == ["1", "2", "3"]
+    assert not (brought / "output").exists()
+
+
+def test_a_package_with_the_directory_of_a_task_is_refused(lab: Lab, slurm: Slurm) -> None:
+    (lab.project / "2").mkdir()
+    (lab.project / "2" / "data").touch()
+    done = lab.submit("-n", "1", "--array", "1-3", lab.script(FAR))
+    assert (done.returncode, "2 in the package" in done.stderr) == (2, True), done.stderr
+    assert slurm.jobs() == {}
+    assert list((lab.hosts.shared / "jobs").iterdir()) == []
+
+
+def test_functions_of_an_array_return_a_result_for_each_task_and_rank(
+    lab: Lab, slurm: Slurm
+) -> None:
+    """In the order of their numbers; and of the task that fails, its own exception."""
+    site = f'[site.slurm]\nbackend = "slurm"\nroot = "{slurm.hosts.shared}/jobs"\n'
+    (lab.project / "paddock.toml").write_text(f"{site}interpreter = '{BASE}/bin/python3'\n")
+    done = lab.python(ARRAY_OF_CALLS)
+    assert done.returncode == 0, done.stderr
+    results = [(number, rank, str(number)) for number in (2, 3, 10) for rank in (0, 1)]
+    assert done.stdout.splitlines() == [str(results), "0 KeyError('no such row')"]
+
+
+@pytest.mark.parametrize("line", ["--array=1-2", "#SBATCH --mem=1M -a 1-2 # two", "-a1-2"])
+def test_an_array_of_the_site_is_one(lab: Lab, slurm: Slurm, line: str) -> None:
+    """A task that is told to end goes back alone; each has a directory."""
+    site = f'[site.many]\nbackend = "slurm"\nsbatch_lines = ["{line}"]\n'
+    (lab.project / "paddock.toml").write_text(site, "utf-8")
+    lab.words = ("-b", "many", "--root", str(lab.hosts.shared / "jobs"))
+    text = "n = int(os.environ['SLURM_ARRAY_TASK_ID'])\nn < 2 and sys.exit(0)\n"
+    lab.submitted("-n", "1", lab.script(text + SAVES + FAR))
+    until_said(lab, "up 0", 2)
+    wait_until(lambda: lab.status()["nodes"][0]["state"] == "succeeded")
+    array = next(iter(slurm.jobs())).partition("_")[0]
+    words = ["scancel", "--signal=TERM", "--batch", f"{array}_2"]
+    assert lab.laptop.run(words).returncode == 0
+    wait_until(lambda: lab.status()["nodes"][1]["state"] == "pending")
+    assert [node["state"] for node in lab.status()["nodes"]] == ["succeeded", "pending"]
+    assert lab.paddock("stop", "last").returncode == 0
+    lab.until("cancelled")
 
 
 def test_a_task_that_is_told_to_end_goes_back_into_the_queue_alone(lab: Lab, slurm: Slurm) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import Lock
 
 from paddock.api.errors import RankFailedError, RunFailedError
-from paddock.api.results import RESULTS, ignore, raised, read_results
+from paddock.api.results import RESULTS, failed_task, ignore, raised, read_results
 from paddock.errors import EXIT_SIGNAL_BASE, EXIT_USAGE, PaddockError, Problem, UsageError
 
 TYPE_CHECKING = False
@@ -153,7 +153,10 @@ class Run:
         return status
 
     def results(self, timeout: float | None = None) -> list[Any]:
-        """Wait, and return what the function returned in each rank, by rank. Raises as wait()."""
+        """Wait, and return what the function returned in each rank, by rank. Raises as wait().
+
+        Of a Slurm array: of all its tasks, one task after the other, by their numbers.
+        """
         self._wait(timeout)
         if self._child is None or self._child.returncode:
             status = self.status
@@ -401,10 +404,12 @@ class Run:
         if culprit is None:
             what = f"{self.id} {status.state}" + f": {status.why}" * bool(status.why)
             return RunFailedError(what, run_id=self.id, state=status.state, exit_code=code)
-        row = raised(self._folder, self.entry, status.attempt, culprit)
+        task = failed_task(status)
+        row = raised(self._folder, self.entry, status.attempt, culprit, task)
         others = {
             rank.rank for node in status.nodes for rank in node.ranks
-            if rank.role == culprit.role and rank.state != "succeeded"
+            if task in ("", node.name.removeprefix("task "))
+            and rank.role == culprit.role and rank.state != "succeeded"
         }  # fmt: skip
         message = f"{self.id}: {status.why}"
         if row:

@@ -179,11 +179,15 @@ class FolderBackend(ABC):
         self, run: RegisteredJob, to: Path, say: Say, received: Received,
         parts: Sequence[str] = FETCHED,
     ) -> None:  # fmt: skip
-        """Copy the logs (of an array, each task's) and `output/` of the working directory."""
+        """Copy the logs and `output/` of the working directory; of an array, each task's."""
         folder = Path(run.details["folder"])
-        copied = copy(folder, Path(run.details.get("cwd") or folder), to, received, parts)
-        for part in self.tasks(folder):
-            copy(part, part, to / part.name, received, parts)
+        tasks, cwd = self.tasks(folder), Path(run.details.get("cwd") or folder)
+        # The job's own output/ is what was in the package: each task has a copy of it.
+        of_all = [name for name in parts if name == "log"] if tasks and cwd == folder else parts
+        copied = copy(folder, cwd, to, received, of_all)
+        for part in tasks:
+            (to / part.name).mkdir(parents=True, exist_ok=True)  # also of a task without any
+            copied += copy(part, part, to / part.name, received, parts)
         say("fetched " + ", ".join(copied))
 
     def delete(self, run: RegisteredJob) -> None:

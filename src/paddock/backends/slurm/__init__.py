@@ -1,6 +1,7 @@
 """Jobs under Slurm: one sbatch script, one job directory on the file system that the nodes share.
 
     script   submission -> plan, and the sbatch script with the reason of each line (pure)
+    arrays   how a job becomes an array, and what is in the directory of each task (pure)
     parse    output and error messages of Slurm, and the job's own files -> status, error (pure)
     driver   the backend
 

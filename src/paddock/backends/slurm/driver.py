@@ -15,6 +15,7 @@ from paddock.backends.common.folder import FolderBackend, as_usage, nothing_left
 from paddock.backends.common.news import noted
 from paddock.backends.node.jobdir import INNER, last_error, read_json, write_json
 from paddock.backends.registry import RegisteredJob
+from paddock.backends.slurm.arrays import array_of, clashes
 from paddock.backends.slurm.parse import (
     SACCT_FORMAT,
     SQUEUE_FORMAT,
@@ -32,8 +33,9 @@ from paddock.errors import PaddockError, Problem, UsageError, refuse
 
 COMMAND_SECONDS_MAX = 60.0
 ENDED = ("succeeded", "failed", "cancelled")
-# sbatch hands its environment to the controller; SBATCH_EXPORT would win over the script.
-NOT_PASSED_ON = ("PADDOCK_TOKEN", "SBATCH_EXPORT")
+# sbatch hands its environment to the controller; SBATCH_EXPORT and SBATCH_ARRAY_INX would win over
+# the script, which is written for an array or for none.
+NOT_PASSED_ON = ("PADDOCK_TOKEN", "SBATCH_EXPORT", "SBATCH_ARRAY_INX")
 
 
 class Slurm(FolderBackend):
@@ -65,6 +67,9 @@ class Slurm(FolderBackend):
         except PaddockError as error:
             raise as_usage(error) from error
         self.make(submission, {**plan.files, **secrets}, run, say)
+        if array_of(submission):
+            with nothing_left(folder, f"{folder} cannot be read"):
+                refuse(clashes(os.listdir(folder)))
         with nothing_left(folder, "sbatch cannot be asked"):
             number = self._hand_over(commands, folder, cluster)
         run.keep(number=number, may_run=[cluster])

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from paddock.backends.common.planned import BASE, bad_names, env_text, job_text, making, rows_of
 from paddock.backends.flags import foreign
+from paddock.backends.slurm.arrays import FILL, array_of, raw_lines
 from paddock.backends.types import Handle, PlanStep, Submission, SubmissionPlan, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError, refuse
@@ -63,6 +64,7 @@ told=0; tell() { [ $((told += 1)) = 1 ] || return 0; case "$(in_slurm)" in RUNNI
  it tells all; in a subshell, for $! is the launchers'
 trap tell TERM ## from --signal, paddock stop, or scancel --batch
 mkdir -p "$inner" "$job/log"
+@FILL@
 rm -f "$inner/status.json" "$inner/verdict.json" "$inner/@ERROR@" "$inner"/pid.*\
  ## of the attempt before
 state running null ''
@@ -76,7 +78,7 @@ srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=
   @PYTHON@ @PROGRAM@/program/__main__.py launch --tail none --log_dir "$job/log/{node}"\
  --record "$inner" --token_file @PROGRAM@/token@JOB_FILE@ \\\
  ## interpreter; logs and records in the job directory; the key in a file
-  @WORDS@ & ## your own words
+  --nnodes @NODES@ --job_id @ID@ @WORDS@ & ## your own words
 srun=$!
 if [ -e @PROGRAM@/stop ]; then tell; fi ## a signal that came before this script could hear it
 wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done\
@@ -120,7 +122,9 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     """Return the sbatch script. folder: the job directory. Raises UsageError with every problem."""
     head = list(_head(submission, folder))
     job, quoted = submission.job, shlex.quote(folder)
-    is_array, env = bool(submission.option("array")), env_file(submission)
+    is_array, env = bool(array_of(submission)), env_file(submission)
+    is_filled = is_array and not submission.workspace
+    where = shlex.quote(submission.workspace or folder)
     # The key and --env; the tasks of an array need them.
     forget = "" if is_array else f"rm -f {quoted}/{INNER}/token {quoted}/{INNER}/{ENV}"
     wait_seconds = math.ceil(job.grace_seconds + job.rendezvous.lease_seconds) + WAIT_MARGIN_SECONDS
@@ -132,7 +136,8 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         else "",
         "ERROR": ERROR,
         "PROGRAM": f"{quoted}/{INNER}",
-        "CWD": shlex.quote(submission.workspace or folder),
+        "FILL": FILL if is_filled else "",
+        "CWD": '"$job"' if is_filled else where,
         "CWD_WHY": "--workspace" if submission.workspace else "where the package is",
         "FORGET": forget,
         "FORGET_FIRST": f"{forget}; " if forget else "",
@@ -143,6 +148,8 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         "PYTHON": shlex.quote(submission.option("interpreter") or "python3"),
         "JOB_FILE": f" -f {quoted}/{INNER}/launch.json" if submission.file else "",
         "WORDS": shlex.join(launch_args(submission)),
+        "NODES": submission.nnodes,
+        "ID": shlex.quote(submission.run_id) + '-"$SLURM_ARRAY_TASK_ID"' * is_array,
         "LIMIT": str(_requeues(submission)),
     }
     if is_array:
@@ -150,7 +157,7 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         lines = [ScriptLine(each, "a directory for each of the array")]
     else:
         lines = [ScriptLine(f"job={quoted}")]
-    for line in SCRIPT.splitlines():
+    for line in SCRIPT.replace("@FILL@", values["FILL"]).splitlines():
         parts = line.partition(" ## ")[::2]
         text, why = (re.sub("@([A-Z_]+)@", lambda found: values[found[1]], p) for p in parts)
         lines += [ScriptLine(text, why)] if text else []
@@ -227,7 +234,7 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     why = "variables of this shell that travel; those that you name are in a file"
     rows.append(("export", ",".join(BASE), why))
     rows.append(("open-mode", "append", "what was said before a restart is kept"))
-    name = "console-%a.log" if submission.option("array") else "console.log"
+    name = "console-%a.log" if array_of(submission) else "console.log"
     output = folder.replace("%", "%%") + f"/log/{name}"
     rows.append(("output", output, "what the launchers say"))
     rows.append(("chdir", folder.replace("%", "%%"), "the job directory, seen by all nodes"))
@@ -235,20 +242,11 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     refuse([Problem(f"--{n}: sbatch takes one line of text") for n in bad])
     for name, value, why in rows:
         yield ScriptLine(f"#SBATCH --{name}" + (f"={sbatch_word(value)}" if value else ""), why)
-    for raw in _raw_lines(submission):
+    for raw in raw_lines(submission):
         text = raw if raw.startswith("#SBATCH") else f"#SBATCH {raw}"
         yield ScriptLine(
             text, submission.site.sources.get("sbatch_lines", "sbatch_lines of the site")
         )
-
-
-def _raw_lines(submission: Submission) -> tuple[str, ...]:
-    found = submission.site.options.get("sbatch_lines", ())
-    lines = found.splitlines() if isinstance(found, str) else found
-    assert isinstance(lines, (list, tuple))
-    if any("\n" in str(line) for line in lines):
-        raise UsageError("sbatch_lines: each of them is one line")
-    return tuple(str(line).strip() for line in lines if str(line).strip())
 
 
 def split_env(flags: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -277,9 +275,8 @@ def env_file(submission: Submission) -> str:
 
 
 def launch_args(submission: Submission) -> tuple[str, ...]:
-    """Return the arguments of paddock launch on every node; $job and $inner are the script's."""
-    words = ("--nnodes", submission.nnodes, "--job_id", submission.run_id)
-    return (*words, *split_env(submission.flags)[0], *submission.script)
+    """Return the user's own arguments of paddock launch, on every node."""
+    return (*split_env(submission.flags)[0], *submission.script)
 
 
 def _requeues(submission: Submission) -> int:
