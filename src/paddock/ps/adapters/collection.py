@@ -59,6 +59,38 @@ class KeyedJagged:
         return self._lengths
 
 
+def check_jagged(features: Any) -> None:
+    """Raises UsageError for what is no jagged tensor of several features, or has more than ids.
+
+    Source: KeyedJaggedTensor of torchrec.sparse.
+    """
+    if not all(hasattr(features, name) for name in ("keys", "values", "lengths")):
+        raise UsageError(
+            f"ids are of type {type(features).__qualname__}, not of several features",
+            hint="KeyedJagged(features, ids, lengths), or torchrec's KeyedJaggedTensor",
+        )
+    # weights() of torchrec raises where there are none.
+    weights = getattr(features, "weights_or_none", getattr(features, "weights", None))
+    if weights is not None and weights() is not None:
+        raise UsageError(
+            "the ids have weights, and a collection pools without them",
+            hint="make it without weights; for weighted sums multiply the rows of an "
+            'Embedding(..., pooling="none") by them',
+        )
+    is_variable = getattr(features, "variable_stride_per_key", None)
+    if is_variable is not None and is_variable():
+        raise UsageError(
+            "the features have different numbers of examples (variable stride)",
+            hint="a length for each feature's each example: empty bags have length 0",
+        )
+    keys = list(features.keys())
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise UsageError(
+            f"feature {twice!r} is there twice", hint="one feature may be in several Bags"
+        )
+
+
 def names_of(tables: Sequence[Bags]) -> list[tuple[str, ...]]:
     """The names of each table's outputs: "feature@table" where tables share a feature.
 
@@ -133,11 +165,7 @@ class CollectionBase:
 
     def forward(self, features: Any) -> dict[str, Any]:
         """The pooled rows by feature."""
-        if not hasattr(features, "lengths"):
-            raise UsageError(
-                f"ids are of type {type(features).__qualname__}, not of several features",
-                hint="KeyedJagged(features, ids, lengths), or torchrec's KeyedJaggedTensor",
-            )
+        check_jagged(features)
         array_of, like = self.layer_type.framework.array, features.values()
         keys, values = list(features.keys()), array_of(like).reshape(-1)
         flat = array_of(features.lengths()).reshape(-1)
