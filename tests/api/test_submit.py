@@ -107,6 +107,24 @@ def test_a_submission_that_ends_meanwhile_disturbs_no_other_one(own_place: Path)
     assert run.results(60) == [(0, 1)]
 
 
+def test_a_notebook_that_starts_in_the_home_is_refused(
+    own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left there; with the word that allows it, keys and former jobs stay behind."""
+    monkeypatch.setenv("HOME", str(own_place))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    (own_place / ".ssh").mkdir()
+    with pytest.raises(paddock.UsageError, match="the package is your home directory"):
+        paddock.submit(functions.names_here, site="here", nproc=1)
+    assert list(own_place.glob("paddock-*")) == []
+    (own_place / ".paddockignore").write_text(".ssh\n")
+    flags = ["--root", str(own_place / "jobs")]
+    for _ in range(2):  # the second finds the cache and the job of the first
+        run = paddock.submit(functions.names_here, site="here", nproc=1, flags=flags)
+        names = {*run.results(60)[0][1]}
+        assert not names & {".ssh", "jobs"} and "paddock.toml" in names
+
+
 def test_a_package_that_cannot_take_the_function_is_told(own_place: Path) -> None:
     (own_place / "file").touch()
     for package in ("nope", "file"):

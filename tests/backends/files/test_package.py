@@ -112,21 +112,62 @@ def test_shards_are_sent_although_they_are_ignored(root: Path, env: dict[str, st
     assert found == [".gitignore", "a", "data", "data/train.txt-00000", "data/train.txt-00001"]
 
 
-def test_everything_that_cannot_be_sent_is_named_at_once(root: Path, env: dict[str, str]) -> None:
+def test_sockets_and_pipes_are_skipped_and_counted(root: Path, env: dict[str, str]) -> None:
+    """The sockets of editors and agents in a home; no job needs another machine's."""
+    write(root / "a")
     os.mkfifo(root / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         here = os.open(root, os.O_RDONLY)
         listener.bind(f"/proc/self/fd/{here}/socket")
         os.close(here)
+        assert paths(root, env) == ["a"]
+        assert str(scan(str(root), env)) == "1 file, 0 B, 2 sockets or pipes skipped"
+
+
+def test_paddocks_own_directories_never_travel(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches, records and jobs below the package, also behind links; not even as --data."""
+    monkeypatch.setenv("HOME", str(root))
+    env = {"HOME": str(root), "XDG_CACHE_HOME": "relative"}  # which does not count
+    write(root / ".paddockignore")
+    write(root / "disk" / "paddock" / "hashes" / "x.json")
+    (root / ".cache").symlink_to("disk")
+    mine = [".local/state/paddock/sweeps/s", "paddock/jobs/x-0001/big", "lab/y-0002/big"]
+    for name in (*mine, "old/z-0003/.paddock/job.json", "old/z-0003/big", ".cache/else"):
+        write(root / name)
+    found = scan(str(root), env, jobs="~/lab", data="paddock/jobs/*/big")
+    assert [entry.path for entry in found.manifest.files] == [".paddockignore", "disk/else"]
+    assert found.left_out == 5
+    assert paths(root / "paddock" / "jobs" / "x-0001", env) == ["big"]  # named, it is sent
+    assert not (root / "relative").exists()
+
+
+def test_a_home_and_keys_are_refused_with_the_word_that_allows_them(
+    root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of it would go to the hosts, without a word."""
+    monkeypatch.setenv("HOME", str(tmp_path / "link"))
+    (tmp_path / "link").symlink_to(root)
+    env = {"HOME": str(tmp_path / "link"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    write(root / ".ssh" / "id_ed25519", "key")
+    write(root / "work" / ".netrc", "password")
+    assert problems(root, env) == [
+        f"the package is your home directory, {tmp_path}/link: all of it would be sent"
+    ]
+    assert problems(Path("/"), env)[0].startswith("the package is the root of this machine's files")
+    write(root / ".paddockignore", "x\n")
+    assert [each.split(" has ")[0] for each in problems(root, env)] == [".ssh", "work/.netrc"]
+    write(root / ".paddockignore", ".ssh\n!.netrc\n")
+    assert paths(root, env) == [".paddockignore", "work", "work/.netrc"]
+
+
+def test_everything_that_cannot_be_sent_is_named_at_once(root: Path, env: dict[str, str]) -> None:
     (root / "absolute").symlink_to(root / "a")
     (root / "outside").symlink_to("../../etc/passwd")
     (root / "circle").symlink_to("circle")
     write(root / "sub" / "deep" / "a")
     (root / "sub" / "deep" / "up").symlink_to("../..")
     (root / "sub" / "deep" / "sly").symlink_to("up/../x")
-    found = problems(root, env)
-    assert found[:2] == [f"{name} is a socket, a pipe or a device" for name in ("pipe", "socket")]
-    assert [line.split(" leads ")[0] for line in found[2:]] == [
+    assert [line.split(" leads ")[0] for line in problems(root, env)] == [
         f"the link {name}" for name in ("absolute", "circle", "outside", "sub/deep/sly")
     ]
 

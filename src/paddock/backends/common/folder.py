@@ -101,6 +101,7 @@ class FolderBackend(ABC):
                     package = scan(
                         submission.package, os.environ, program=submission.job.command.program,
                         data=submission.data, has_logs=True,
+                        jobs=submission.site.text("root"),
                     )  # fmt: skip
                 say(f"code: {package}, to {folder}")
                 meter.begin("copying code", package.manifest.total_bytes)

@@ -17,6 +17,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from paddock.local.runs.entry import cache_folder
+
 TICK_NS = 2_000_000_000  # the coarsest clock of a file system: FAT, and NFS before version 3
 
 
@@ -24,8 +26,7 @@ class Hashes:
     """The cached hashes of one directory. A missing cache only costs time."""
 
     def __init__(self, root: bytes, env: Mapping[str, str]) -> None:
-        home = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME", "~"), ".cache")
-        folder = Path(home).expanduser() / "paddock" / "hashes"
+        folder = Path(cache_folder(env)) / "hashes"
         self.path = folder / f"{hashlib.sha256(root).hexdigest()[:32]}.json"
         self._kept: dict[str, str] = {}
         self._is_new = False

@@ -4,9 +4,10 @@
     deliver(ask, package, package.manifest, there)     to a host that answers node/files.py
 
 Files that git and .paddockignore name (ignore.py), .git, .paddock at the top, the logs of jobs that
-ran there, the records of all runs, the files that our own output goes to and the functions of other
-submissions (paddock-call-*) are left out. A file that grows meanwhile is sent as it was listed: its
-first bytes. One that another program changes is an error.
+ran there, Paddock's caches, records and job directories, the files that our own output goes to and
+the functions of other submissions (paddock-call-*) are left out; sockets, pipes and devices are
+skipped and counted. A file that grows meanwhile is sent as it was listed: its first bytes. One that
+another program changes is an error. The home directory and keys (own.py) are refused.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,13 @@ from paddock.backends.files.ignore import (
     ignored_by_git,
     read_rules,
     translate,
+)
+from paddock.backends.files.own import (
+    SECRETS,
+    home_problems,
+    is_job,
+    own_folders,
+    secret_problem,
 )
 from paddock.backends.node.files import split_hashes
 from paddock.backends.node.manifest import (
@@ -45,7 +53,6 @@ from paddock.backends.node.place import chunks
 from paddock.backends.node.store import CHUNK_BYTES, HEAD_BYTES, frame_head, size_text
 from paddock.backends.types import Submission
 from paddock.errors import PaddockError, Problem, UsageError, refuse
-from paddock.local.runs.entry import registry_folder
 from paddock.watch.meter import ProgressMeter
 
 # One request to a host: its line, and its body of "bytes" bytes. Gives the answer's, or
@@ -68,14 +75,20 @@ READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True)
 class Package:
-    """A directory that was read. left_out: how many files and directories were ignored."""
+    """A directory that was read. left_out: how many files and directories were ignored.
+
+    specials: how many sockets, pipes and devices were skipped.
+    """
 
     root: bytes
     manifest: PackageManifest
     left_out: int = 0
+    specials: int = 0
 
     def __str__(self) -> str:
         ignored = f", {self.left_out:,} ignored" if self.left_out else ""
+        if self.specials:
+            ignored += f", {self.specials:,} socket{'s' * (self.specials != 1)} or pipes skipped"
         total = size_text(self.manifest.total_bytes)
         count = len(self.manifest.files)
         return f"{count:,} file{'s' * (count != 1)}, {total}{ignored}"
@@ -131,19 +144,22 @@ def scan(
     program: str = "",
     data: str = "",
     has_logs: bool = False,
+    jobs: str = "",
 ) -> Package:
     """Read a directory. Raises UsageError with every entry that cannot be sent.
 
     program: of the job; if it is in a paddock-call-*, this one is sent although it is ignored.
     data: a glob; files that it matches are sent although they are ignored. has_logs: the package
-    becomes the job's directory, in which log/ is a directory.
+    becomes the job's directory, in which log/ is a directory. jobs: where the site's jobs have
+    their directories; none of them is sent if it is on this machine.
     """
     root = os.path.realpath(os.fsencode(directory))
     if not os.path.isdir(root):
         what = "is no directory" if os.path.exists(root) else "does not exist"
         raise UsageError(f"the package {shown(directory)} {what}")
     walk = _Walk(root, env, _data_patterns(data), os.fsencode(program.partition("/")[0]))
-    walk.run()
+    refuse([*home_problems(root, env)])
+    walk.run(own_folders(env, jobs))
     found = walk.found
     _check_limits(directory, found)
     links = {e.path: e.target for e, _ in found.values() if e.kind == "link"}
@@ -164,7 +180,7 @@ def scan(
             walk.problems += error.problems
     hashes.keep()
     refuse(walk.problems)
-    return Package(root, make_manifest(entries), walk.left_out)
+    return Package(root, make_manifest(entries), walk.left_out, walk.specials)
 
 
 def deliver(
@@ -221,12 +237,14 @@ class _Walk:
     found: Entries = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     left_out: int = 0
+    specials: int = 0
     by_git: set[bytes] = field(default_factory=set)
     own_output: set[tuple[int, int]] = field(default_factory=set)  # device and inode
 
-    def run(self) -> None:
-        """Fill `found`; stop early far beyond the limits."""
-        for file in (1, 2, registry_folder(self.env)):  # they change with each printed line
+    def run(self, own: Sequence[str]) -> None:
+        """Fill `found`; stop early far beyond the limits. own: Paddock's directories."""
+        output: tuple[int | str, ...] = (1, 2)
+        for file in (*output, *own):  # they change with each printed line
             with suppress(OSError):  # it is closed
                 status = os.stat(file)
                 self.own_output.add((status.st_dev, status.st_ino))
@@ -250,7 +268,8 @@ class _Walk:
                 if each.name == b".git" or path == RESERVED.encode():
                     continue
                 is_directory = each.is_dir(follow_symlinks=False)
-                is_ignored = is_passed or rules.verdict(path, is_directory=is_directory)
+                verdict = rules.verdict(path, is_directory=is_directory)
+                is_ignored = is_passed or verdict
                 if is_ignored is None:
                     is_ignored = (path + b"/" if is_directory else path) in self.by_git
                 if CALL_FOLDER.fullmatch(path.partition(b"/")[0]):
@@ -262,8 +281,12 @@ class _Walk:
                 entry = self._entry(path, each)
                 if entry is None:
                     continue
-                if (entry[1].st_dev, entry[1].st_ino) in self.own_output:
+                is_own = (entry[1].st_dev, entry[1].st_ino) in self.own_output
+                if is_own or (is_directory and is_job(each.path)):
                     self.left_out += 1
+                    continue
+                if each.name in SECRETS and not is_ignored and verdict is None:
+                    self.problems.append(secret_problem(entry[0].path))
                     continue
                 if is_directory:
                     (passed if is_ignored else self.found)[entry[0].path] = entry
@@ -299,8 +322,7 @@ class _Walk:
         except OSError as error:
             self.problems.append(_unreadable(text, error))
             return None
-        hint = "remove it, or name it in .paddockignore"
-        self.problems.append(Problem(f"{shown(text)} is a socket, a pipe or a device", hint))
+        self.specials += 1
         return None
 
 

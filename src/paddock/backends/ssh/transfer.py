@@ -38,6 +38,7 @@ def send_package(
         package = scan(
             submission.package, os.environ, program=submission.job.command.program,
             data=submission.data, has_logs=True,
+            jobs=submission.site.text("root"),
         )  # fmt: skip
     manifests = [package.manifest] * len(group.channels)
     if submission.data:

@@ -51,6 +51,18 @@ def registry_folder(env: Mapping[str, str]) -> str:
     return os.path.join(state, "paddock", "runs")
 
 
+def cache_folder(env: Mapping[str, str]) -> str:
+    """The folder of this user's caches, which only cost time when they are gone.
+
+    A relative XDG_CACHE_HOME does not count, as of registry_folder: it would be in the package.
+    """
+    cache = os.path.expanduser(env.get("XDG_CACHE_HOME", ""))
+    if not os.path.isabs(cache):
+        home = os.path.expanduser(env.get("HOME") or "~")
+        cache = os.path.join(home if os.path.isabs(home) else NOWHERE, ".cache")
+    return os.path.join(cache, "paddock")
+
+
 def profiles_path(env: Mapping[str, str]) -> str:
     """The user's own kinds of progress lines (watch/progress.py); $XDG_CONFIG_HOME or ~/.config."""
     above = env.get("XDG_CONFIG_HOME", "")
