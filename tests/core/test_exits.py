@@ -191,6 +191,28 @@ def test_a_rank_wins_a_tie_against_a_lost_node() -> None:
     assert blamed(lost(1, 1000), died(0, 1030)) == "node 1"
 
 
+def test_the_first_that_ends_has_lost_no_peer() -> None:
+    """Rank 1's data server refused it; rank 0 then missed rank 1, in words that nobody knows."""
+    refused = died(1, 1000, peer_loss=True, error_at_ns=990 * MS)
+    assert blamed(refused, died(0, 1004), stopped(2, 1010)) == "rank 1"
+    assert blamed(refused, died(0, 1020, 1)) == "rank 1"
+    assert blamed(refused, died(0, 1020, 1, uncertainty_ns=40 * MS)) == "rank 0"  # not known
+
+
+@pytest.mark.parametrize("end", [{"code": 7}, {"code": 0}])
+def test_one_that_ends_after_another_may_have_lost_it(end: dict[str, int]) -> None:
+    """However the other ended."""
+    victim, other = died(1, 1000, peer_loss=True), died(2, 1030)
+    assert blamed(died(0, 990, **end), victim, other) == ("rank 0" if end["code"] else "rank 2")
+
+
+def test_ranks_that_a_service_refuses_alike_are_blamed_as_their_lowest() -> None:
+    """The first of them has lost no peer, nor have those that say the same after it."""
+    said = "ConnectionRefusedError: [Errno 111] Connection refused"
+    refused = [died(r, 1000 + 50 * (3 - r), peer_loss=True, tail=said) for r in range(4)]
+    assert blamed(*refused) == "rank 0"
+
+
 def test_a_lost_node_explains_its_witnesses() -> None:
     """Its lease ended three seconds after its peers had said "connection reset"."""
     assert blamed(died(0, 1000, peer_loss=True), lost(1, 4000)) == "node 1"

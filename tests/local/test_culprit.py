@@ -153,6 +153,33 @@ def test_a_thread_that_died_does_not_explain_a_lost_peer(world: World) -> None:
         assert "rank 1" in ended.line("first failure: ")
 
 
+def test_a_service_that_refuses_a_rank_makes_it_no_victim(world: World) -> None:
+    """Rank 1 fails first, of its data server; rank 0 misses it and says so in its own words."""
+    text = """
+import socket
+path = os.path.join(os.environ["PADDOCK_RUN_DIR"], "meet")
+if RANK == 1:
+    peer = socket.socket(socket.AF_UNIX)
+    while peer.connect_ex(path):
+        time.sleep(0.01)
+    tell("met")
+    closed = socket.create_server(("127.0.0.1", 0))
+    address = closed.getsockname()
+    closed.close()
+    socket.create_connection(address)
+server = socket.socket(socket.AF_UNIX)
+server.bind(path)
+server.listen()
+peer, _ = server.accept()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if not peer.recv(1):
+    raise RuntimeError("no batch came from rank 1")
+"""
+    ended = world.run("--nproc_per_node", 2, world.script(text))
+    assert "rank 1" in ended.line("first failure: "), ended.err
+    assert "ConnectionRefusedError" in ended.err
+
+
 def test_a_peer_that_ends_well_is_no_culprit(world: World) -> None:
     """Ranks that finished before the failure did nothing wrong."""
     text = "tell('up', RANK, os.getpid())\nif RANK == 1:\n    gate()\n    sys.exit(9)\n"

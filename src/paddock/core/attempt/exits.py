@@ -190,6 +190,7 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     1. Failures that do not complain of a peer come before those that do: a rank whose last words
        are "connection reset by peer" is a witness (its peer may still be in its own exit handlers,
        so its exit can come first in time), and so is one that timed out waiting for the others.
+       Where nobody had ended before it, it has lost no peer: it complains of a service outside.
     2. Then by time. A rank that ended of an uncaught exception counts from when it printed that,
        even if we signalled it after that, before it was gone.
     3. On one host the order is known: one clock, one owner thread, and epoll(7) hands out endings
@@ -199,10 +200,11 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
     4. Ranks that fail alike (same code, same last line) within a second fail for one reason, and
        the lowest of them stands for all: it is the one whose output people see.
     """
-    candidates = own_failures(exits)
+    all_exits = list(exits)
+    candidates = own_failures(all_exits)
     if not candidates:
         return None
-    causes = [e for e in candidates if not e.is_witness] or candidates
+    causes = [e for e in candidates if not _is_victim(e, all_exits)] or candidates
     first_of_node: dict[int, Exit] = {}
     for e in sorted(causes, key=_preference):
         first_of_node.setdefault(e.node_rank, e)
@@ -214,8 +216,22 @@ def find_culprit(exits: Iterable[Exit]) -> Exit | None:
         ),
         key=lambda e: _preference(e)[1:],
     )  # fmt: skip
-    alike = (_as_failure(e) for e in causes if _is_alike(e, culprit))
+    alike = (_as_failure(e) for e in candidates if _is_alike(e, culprit))
     return min(alike, key=lambda e: e.rank, default=_as_failure(culprit))
+
+
+def _is_victim(e: Exit, exits: list[Exit]) -> bool:
+    """Return True if it complains of a peer, and another may have ended before it did so.
+
+    The loss of a node is noticed only when its lease is over; a peer that did not come still runs.
+    """
+    if e.timed_out or not e.peer_loss:
+        return e.timed_out
+    return any(
+        o.cause == "node-lost" or _since_ns(o) <= _since_ns(e) + TIE_NS + _doubt_ns(o, e)
+        for o in exits
+        if o is not e
+    )
 
 
 def _as_failure(e: Exit) -> Exit:
