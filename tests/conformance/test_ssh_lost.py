@@ -168,3 +168,26 @@ def test_a_sweep_starts_a_run_again_whose_node_was_lost(hosts: Hosts) -> None:
     wait_until(lambda: sweep.process.poll() is not None)
     points = json.loads(lab.paddock("sweep", "--json").stdout)["points"]
     assert [(each["state"], each["tries"]) for each in points] == [("succeeded", 2), ("failed", 1)]
+
+
+@pytest.mark.parametrize("has_daemon", [True, False], ids=["", "with the daemon"])
+def test_ranks_of_a_host_where_all_of_ours_is_killed_do_not_stay(
+    hosts: Hosts, has_daemon: bool
+) -> None:
+    """The job's daemon ends them; if that is killed, too, they are named, and stop ends them."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3"))
+    lab.submitted(lab.script("time.sleep(3600)\n"))
+    lab.until_up(6)
+    [state] = (hosts[1].home / "paddock" / "jobs").glob("train-*/.paddock/state.json")
+    daemon = "" if has_daemon else json.loads(state.read_text())["process"]["pid"]
+    kill = f'p="{daemon} $(pgrep -f -- [-]-nnodes)"; kill -STOP $p; kill -KILL $p'
+    hosts[1].run(["sh", "-c", kill])  # stopped first: none acts for the others
+    if not has_daemon:
+        said = lab.paddock("status")
+        assert "h2: rank " in said.stdout and "left by a launcher" in said.stdout, said
+        refused = lab.paddock("delete", "last")
+        assert refused.returncode == 2 and "has not ended" in refused.stderr
+        assert lab.paddock("stop", "last", "--now").returncode == 0
+    lab.until("failed", "cancelled")
+    wait_until(lambda: not lab.ranks_alive())
+    assert lab.paddock("delete", "last").returncode == 0

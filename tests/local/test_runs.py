@@ -20,7 +20,9 @@ import pytest
 
 from local.jobs import ROOT, Running, World, free_port, wait_until
 from paddock.errors import PaddockError
+from paddock.local.guardian import state_of
 from paddock.local.runs.control import NoLauncherError, ask, follow
+from paddock.local.runs.entry import prune
 from pages import blocks_of
 
 if TYPE_CHECKING:
@@ -200,6 +202,56 @@ def test_a_run_that_is_killed_is_lost(terminal: Terminal) -> None:
     found = terminal.status()
     assert (found["state"], "killed" in found["why"]) == ("lost", True)
     assert terminal.type("stop", "last").stdout.endswith("has already ended: lost\n")
+
+
+@pytest.mark.parametrize("words", [(), ("--warm", "on")], ids=["plain", "warm"])
+def test_ranks_of_a_launch_whose_two_processes_are_killed_are_named_and_stopped(
+    terminal: Terminal, words: tuple[str, ...]
+) -> None:
+    """They ran on, and every verb said that the run was lost."""
+    script = terminal.world.script("tell('up', RANK, os.getpid()); forever()")
+    running = terminal.launch("--nproc_per_node", 2, *words, script)
+    up = {rank: int(pid) for _, rank, pid in terminal.world.events.wait("up", count=2)}
+    terminal.control()
+    wait_until(lambda: bool(terminal.record()["details"].get("uid")))
+    launcher = running.launcher_pid()
+    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: neither acts for the other
+        for pid in (running.pid, launcher):
+            os.kill(pid, number)
+    running.process.wait()
+    run_id = terminal.record()["id"]
+    found = terminal.status()
+    assert found["state"] == "running"
+    for rank, pid in up.items():
+        assert (f"rank {rank} (pid {pid})" if not words else f"pid {pid}") in found["why"]
+    assert f"pid {up['0']}" in terminal.type("list").stdout  # 80 columns have room for one
+    refused = terminal.type("delete", "last")
+    assert refused.returncode == 2 and f"paddock stop {run_id}" in refused.stderr
+    assert prune(str(terminal.state / "paddock/runs"), 0) is None and terminal.entries()
+    assert terminal.type("stop", "last").returncode == 0
+    assert [pid for pid in up.values() if state_of(pid) != b"Z"] == []
+    assert terminal.status()["state"] == "lost"
+    assert terminal.type("delete", "last").returncode == 0
+
+
+def test_stop_touches_no_rank_of_another_run_in_the_same_log_directory(terminal: Terminal) -> None:
+    """The killed run is known by its own uid, not by its place or script."""
+    place = terminal.world.folder / "logs"
+    script = terminal.world.script("tell('up', os.getpid()); forever()")
+    first = terminal.launch("--log-dir", place, script)
+    ((_, pid),) = terminal.world.events.wait("up")
+    wait_until(lambda: bool(terminal.record()["details"].get("uid")))
+    run_id, launcher = terminal.record()["id"], first.launcher_pid()
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for each in (first.pid, launcher):
+            os.kill(each, number)
+    first.process.wait()
+    second = terminal.launch("--log-dir", place, script)
+    other = int(terminal.world.events.wait("up", count=2)[1][1])
+    assert terminal.type("stop", "--now", run_id).returncode == 0
+    assert (state_of(int(pid)) == b"Z", state_of(other) == b"Z") == (True, False)
+    second.signal(signal.SIGTERM)
+    second.end()
 
 
 def test_a_launch_that_never_begins_has_failed(terminal: Terminal) -> None:

@@ -405,6 +405,7 @@ class LauncherProcess(Launcher):
             directory=self._node.directory or planned,
             logs=self._node.logs or planned,
             control=self.control.path if self.control is not None else "",
+            uid=self.member.uid,
         )
 
     def starting(self, plan: Plan, node_rank: int) -> None:

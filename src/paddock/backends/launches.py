@@ -8,6 +8,7 @@ its end (local/runs/events.py)  the launcher                         the job is
 recorded                   -                                    succeeded, failed, cancelled
 -                          answers                              starting, running, stopping
 -                          runs, without a socket               running
+-                          has gone; ranks of it have not       running
 -                          has gone                             lost
 -                          is another machine's or container's  unknown
 """
@@ -22,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddock.backends.backend import Received, Say
 from paddock.backends.common import recorded
@@ -38,11 +39,16 @@ from paddock.local.output.times import SUFFIX, read_times
 from paddock.local.runs.control import NoLauncherError, ask
 from paddock.local.runs.entry import is_run_directory
 from paddock.local.runs.events import TIME_MAX
+from paddock.local.runs.orphans import end_orphans, find_orphans, names_of, of_run
 from paddock.watch.folder import ask_folders
 from paddock.watch.history import FILE as HISTORY
 from paddock.watch.history import first_row
 
+if TYPE_CHECKING:
+    from paddock.local.runs.orphans import Orphan, Owns
+
 KILLED = "its launcher was killed, or this machine was started again"
+LEFT = "left by a launcher and guardian that were killed"
 NODES_MAX = 1024  # runs beside one that are looked at
 ENDING_SECONDS = 2.0  # between a launcher's last word on its socket and in its record
 
@@ -106,6 +112,9 @@ class LocalLaunches:
             except NoLauncherError:
                 pass
         process = str(run.details["process"])
+        if is_gone(process):  # killed, and its guardian with it
+            end_orphans(_owner(run), now=now)
+            return
         if is_gone(process) is False:  # one without a socket
             pid = int(process.split()[2])  # the process that was just looked at
             with suppress(ProcessLookupError):
@@ -138,12 +147,25 @@ class LocalLaunches:
 
     def delete(self, run: RegisteredJob) -> None:
         """Remove the launch's directory. Logs in a directory that --log_dir named stay."""
+        if _is_here(run) and (orphans := find_orphans(_owner(run))):
+            hint = f"paddock stop {run.run_id}"
+            raise UsageError(f"{run.run_id} has not ended: {names_of(orphans)}", hint=hint)
         directory = str(run.details.get("directory") or "")
         if is_run_directory(directory, run.run_id):
             try:
                 shutil.rmtree(directory)
             except OSError as error:
                 raise PaddockError(f"{error.filename}: {error.strerror}") from error
+
+
+def _owner(run: RegisteredJob) -> Owns:
+    """Return what tells the processes of a launch."""
+    return of_run(str(run.details.get("uid") or ""))
+
+
+def _left(run: RegisteredJob) -> list[Orphan]:
+    """Return the processes of a launch whose launcher is gone."""
+    return find_orphans(_owner(run)) if is_gone(str(run.details["process"])) else []
 
 
 def _is_here(run: RegisteredJob) -> bool:
@@ -191,6 +213,10 @@ def _recorded(run: RegisteredJob) -> JobStatus:
     end = _recorded_end(run)
     attempt = int(_number(row, "attempt"))
     nodes = recorded.nodes_of(row)
+    if (end is None or end.state == "lost") and _is_here(run) and (orphans := _left(run)):
+        why = f"{names_of(orphans)}: {LEFT}; paddock stop {run.run_id} ends what is left"
+        return JobStatus("running", time.time(), why, since=run.created_at, attempt=attempt,
+                      nodes=nodes)  # fmt: skip
     if end is not None:
         return replace(
             end,

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import wait_until
+from local.jobs import children_of, wait_until
 from paddock.backends.node import daemon
 from paddock.backends.node.jobdir import control_socket, inner, node_state, read_json
 from paddock.backends.node.main import HostSession
 from paddock.backends.node.wire import Wire
+from paddock.errors import UsageError
+from paddock.local.guardian import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,3 +136,68 @@ def test_another_host_s_launcher_has_its_screen_in_a_file_of_its_own(job: Path) 
     assert (job / "log/console.log").read_text() == "1\n2\n"
     first, *_, last = (job / "log/screen.log").read_text().splitlines()
     assert "2 ranks" in first and last.startswith("paddock: done")
+
+
+def test_ranks_whose_guardian_and_launcher_are_killed_at_one_moment_end(job: Path) -> None:
+    """The daemon is their nearest subreaper; the end is told when they have gone."""
+    start(job)
+    wait_until(lambda: len(up(job)) == 2)
+    pids = [*up(job).values()]
+    [launcher] = {parent_of(pid) for pid in pids}
+    guardian = parent_of(launcher)
+    for number, pid in ((signal.SIGSTOP, guardian), (signal.SIGSTOP, launcher),
+                        (signal.SIGKILL, guardian), (signal.SIGKILL, launcher)):  # fmt: skip
+        os.kill(pid, number)  # stopped first: neither can act for the other
+    wait_until(lambda: state(job) == "failed")
+    assert not [pid for pid in pids if is_up(pid)]
+    found = node_state(str(job))
+    assert found["code"] == 137 and found["why"].startswith("its launcher was killed by SIGKILL")
+
+
+def test_a_launcher_whose_guardian_is_killed_tells_the_end_itself(job: Path) -> None:
+    """The daemon does not end it before it has."""
+    start(job)
+    wait_until(lambda: len(up(job)) == 2)
+    pids = [*up(job).values()]
+    [launcher] = {parent_of(pid) for pid in pids}
+    os.kill(parent_of(launcher), signal.SIGKILL)
+    wait_until(lambda: state(job) == "failed")
+    assert not [pid for pid in pids if is_up(pid)]
+    assert "the guardian process was killed" in node_state(str(job))["why"]
+
+
+@pytest.mark.parametrize("now", [False, True], ids=["with grace", "at once"])
+def test_what_outlived_the_daemon_too_is_named_until_stop_has_ended_it(
+    job: Path, now: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pkill -9 -f paddock` kills the daemon as well. A child without environment is ours, too."""
+    monkeypatch.setattr("paddock.local.runs.orphans.GRACE_SECONDS", 0.2)
+    program = IGNORES.replace("time.sleep", "__import__('subprocess').Popen("
+                              "['env', '-i', 'sleep', '3600'])\ntime.sleep", 1)  # fmt: skip
+    (job.parent / "train.py").write_text(program, "utf-8")
+    start(job)
+    wait_until(lambda: len(up(job)) == 2)
+    pids = [*up(job).values()]
+    wait_until(lambda: all(children_of(pid) for pid in pids))
+    pids += [child for pid in pids for child in children_of(pid)]
+    [launcher] = {parent_of(pid) for pid in up(job).values()}
+    guardian = parent_of(launcher)
+    killed = parent_of(guardian), guardian, launcher
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in killed:
+            os.kill(pid, number)
+    wait_until(lambda: node_state(str(job))["state"] == "running")
+    said = str(node_state(str(job))["why"])
+    assert all(f"rank {name[-1]} (pid {pid})" in said for name, pid in up(job).items())
+    row = {"root": str(job.parent), "id": job.name}
+    with pytest.raises(UsageError, match="has not ended: rank"):
+        HostSession(Wire(0, 1), "")._delete(row)
+    stop(job, now=now)
+    wait_until(lambda: node_state(str(job))["state"] == "lost")
+    wait_until(lambda: not [pid for pid in pids if is_up(pid)])
+    HostSession(Wire(0, 1), "")._delete(row)
+    assert not job.exists()
+
+
+def is_up(pid: int) -> bool:
+    return state_of(pid) != b"Z"  # nobody but init reaps an orphan

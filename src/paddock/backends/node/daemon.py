@@ -6,7 +6,9 @@
 It outlives the connection that started it. In an attached job it holds the end of a pipe whose
 other end is main.py's: when that goes, the job has to end, whatever broke the connection. If the
 daemon itself is killed, the kernel tells the launcher, which ends its ranks. Both have signals
-of their own (local/guardian.py): no user asked, so the job has failed.
+of their own (local/guardian.py): no user asked, so the job has failed. The daemon is a subreaper:
+when guardian and launcher are killed at one moment, their ranks become its children, and it ends
+them before it records the end.
 """
 
 from __future__ import annotations
@@ -23,12 +25,23 @@ from paddock.backends.node.jobdir import (
     inner,
     last_error,
     overwrite_json,
+    owned_by,
     process_of,
     write_json,
     write_text,
 )
 from paddock.errors import PaddockError
-from paddock.local.guardian import DAEMON_LOST, PR_SET_PDEATHSIG, SUBMITTER_LOST, find_prctl
+from paddock.local.guardian import (
+    DAEMON_LOST,
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    SUBMITTER_LOST,
+    SWEEP_SECONDS,
+    children_of_self,
+    end_descendants,
+    find_prctl,
+)
+from paddock.local.runs.orphans import end_orphans, find_orphans
 from paddock.local.runs.record import keep_error
 
 TYPE_CHECKING = False
@@ -94,6 +107,33 @@ def ask_to_stop(directory: str, state: Mapping[str, Any], *, now: bool) -> bool:
     return True
 
 
+def end_orphans_of(directory: str, *, now: bool) -> bool:
+    """End processes of a job that neither launcher nor daemon looks after. False if none is left.
+
+    Their grace is waited for in a process of its own, which outlives the connection.
+    """
+    owns = owned_by(directory)
+    if not find_orphans(owns):
+        return False
+    write_text(inner(directory, STOP), f"{NOW if now else time.time()}\n")
+    if now:
+        end_orphans(owns, now=True)
+        return True
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            if os.fork() == 0:
+                null = os.open(os.devnull, os.O_RDWR)
+                for fd in range(3):  # of the connection, which need not wait for us
+                    os.dup2(null, fd)
+                end_orphans(owns, now=False)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    return True
+
+
 def _run(
     directory: str,
     argv: Sequence[str],
@@ -111,6 +151,7 @@ def _run(
     signal.set_wakeup_fd(wake_write)
     signal.signal(signal.SIGTERM, lambda number, _frame: asked.append(number))
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    find_prctl()(PR_SET_CHILD_SUBREAPER, 1)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -128,13 +169,14 @@ def _run(
         return
     os.close(ready)
     status = _wait(pid, *lease, wake_read, asked, directory)
+    orphans = _end_rest(argv)
     code = os.waitstatus_to_exitcode(status)
     code = 128 - code if code < 0 else code
     was_asked = os.path.exists(inner(directory, STOP))
     state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
     ended = {
         "state": state, "process": process, "at": time.time(), "code": code,
-        "why": "" if code == 0 else last_error(directory) or _killed(status),
+        "why": "" if code == 0 else last_error(directory) or _killed(status, orphans),
     }  # fmt: skip
     try:
         write_json(inner(directory, "state.json"), ended)
@@ -214,8 +256,40 @@ def _end_now(directory: str) -> bool:
     return True
 
 
-def _killed(status: int) -> str:
-    """Return the sentence for a launcher that was killed by a signal; "" for any other end."""
+def _end_rest(argv: Sequence[str]) -> int:
+    """End what a guardian has left to us: its ranks if its launcher was killed, too.
+
+    A launcher that lives ends them itself, and says so: it has the guardian's command line, as it
+    was forked and never executed another. Returns how many were ended.
+    """
+    line = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    deadline = time.monotonic() + SWEEP_SECONDS
+    for pid in children_of_self():
+        if _command_line(pid) != line:
+            continue
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            continue  # it has just ended
+        select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
+        os.close(fd)
+    return end_descendants()
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _killed(status: int, orphans: int) -> str:
+    """Return the sentence for a launcher that was killed by a signal; "" for any other end.
+
+    orphans: processes that the daemon had to end.
+    """
     if not os.WIFSIGNALED(status):
         return ""
-    return f"its launcher was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    rest = f"; processes it left behind and that were ended: {orphans}" if orphans else ""
+    return f"its launcher was killed by {signal.Signals(os.WTERMSIG(status)).name}{rest}"

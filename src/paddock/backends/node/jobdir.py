@@ -26,6 +26,7 @@ from contextlib import suppress
 
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import process_text
+from paddock.local.runs.orphans import below, find_orphans, names_of
 from paddock.local.runs.record import ERROR
 
 TYPE_CHECKING = False
@@ -33,12 +34,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from paddock.local.runs.orphans import Owns
+
 INNER = ".paddock"
 CONSOLE, SCREEN = "console.log", "screen.log"  # in log/
 FILE_MODE = 0o600
 ERROR_CHARACTERS = 1 << 14
 STATUS_SECONDS = 1.0  # a launcher that is silent is stopped, or very busy
 STOP, NOW = "stop", "now"  # the stop file, and how it begins if no grace is given
+ALIVE = ("starting", "running", "stopping")  # as in types.py, which hosts do not load
 STATE, MAKING = "state.json", "making"  # its name, and its state until the job daemon runs
 
 
@@ -164,7 +168,26 @@ def node_state(directory: str) -> dict[str, Any]:
     running      alive        starting, running (ranks are up), stopping (was told to)
     running      gone         lost
     ended        -            succeeded, failed, cancelled
+
+    Where no job daemon is alive, and processes of the job are, it is running (stopping once it was
+    told to end), and "orphans" names them.
     """
+    found = launched_state(directory)
+    if found["state"] in ALIVE or not (orphans := find_orphans(owned_by(directory))):
+        return found
+    text = f"{names_of(orphans)}: left by a launcher that was killed; "
+    text += "paddock stop ends what is left"
+    state = "stopping" if os.path.exists(inner(directory, STOP)) else "running"
+    return {**found, "state": state, "code": None, "why": text, "orphans": text}
+
+
+def owned_by(directory: str) -> Owns:
+    """Return what tells the processes of a job on this host: their logs are in its directory."""
+    return below(os.path.join(directory, "log"))
+
+
+def launched_state(directory: str) -> dict[str, Any]:
+    """Return the state of node_state, by the files and the launcher alone."""
     from paddock.backends.node.logs import histories
     from paddock.watch.history import latest_rows
 
@@ -227,7 +250,7 @@ def read_state(directory: str) -> dict[str, Any]:
 def alive_state(directory: str) -> str:
     """Return the state of a job that goes on here; "" for one that does not."""
     state = str(node_state(directory)["state"])
-    return state if state in ("starting", "running", "stopping") else ""
+    return state if state in ALIVE else ""
 
 
 def take_name(directory: str, name: str, held: Callable[[str], str] = alive_state) -> None:

@@ -37,7 +37,9 @@ from paddock.backends.node.jobdir import (
     STOP,
     inner,
     is_running,
+    launched_state,
     node_state,
+    owned_by,
     process_of,
     read_json,
     read_state,
@@ -49,6 +51,7 @@ from paddock.backends.node.jobdir import (
 from paddock.backends.node.wire import CHUNK_BYTES, Wire, WireEnded
 from paddock.errors import PaddockError, UsageError
 from paddock.local.guardian import HOLDER_LOST, SUBMITTER_LOST
+from paddock.local.runs.orphans import find_orphans, names_of
 from paddock.local.runs.record import PHASES
 
 TYPE_CHECKING = False
@@ -225,7 +228,7 @@ class HostSession:
                         with self._heard():
                             self._wire.send({"re": name}, data)
                 if is_over:
-                    return {**node_state(directory), "ended": True}
+                    return {**launched_state(directory), "ended": True}
                 message = self._wire.receive_row(POLL_SECONDS)
                 if message is not None:
                     with self._heard():
@@ -263,7 +266,7 @@ class HostSession:
             write_text(inner(directory, STOP), f"{time.time()}\n")
             state = read_state(directory)  # it may have started before the file was there
         if not is_running(state):
-            return {"was_running": False}
+            return {"was_running": daemon.end_orphans_of(directory, now=bool(row.get("now")))}
         return {"was_running": daemon.ask_to_stop(directory, state, now=bool(row.get("now")))}
 
     def _logs(self, row: Row) -> Row:
@@ -350,6 +353,9 @@ class HostSession:
             raise UsageError(f"{directory} is not a job's directory: it is left as it is")
         if is_running(read_json(inner(directory, STATE)) or {}):
             raise UsageError("the job still runs", hint="paddock stop first")
+        if orphans := find_orphans(owned_by(directory)):
+            what = f"the job has not ended: {names_of(orphans)}"
+            raise UsageError(what, hint="paddock stop first")
         import shutil  # dear, and rarely needed
 
         job = read_json(inner(directory, "job.json")) or {}

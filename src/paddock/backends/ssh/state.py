@@ -41,7 +41,7 @@ ENDS = {"failed": "failed", "cancelled": "been told to end"}
 OWN = ("succeeded", "failed", "cancelled")  # final states that a host reports of its own launcher
 KILLED = EXIT_SIGNAL_BASE + 9
 # What hosts answer, as `typed` takes it.
-HOST = {"state": "unknown", "why": "", "code": None, "since": 0.0, "now": 0.0}
+HOST = {"state": "unknown", "why": "", "code": None, "since": 0.0, "now": 0.0, "orphans": ""}
 RANK = {"role": "", "rank": -1, "state": "unknown", "code": None}
 NODE = {"node_rank": None, "ranks": [RANK], "note": ""}
 WHOLE = {"at": 0.0, "attempt": 0, "waiting_for": "", "nodes": [NODE]}
@@ -143,7 +143,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
     state = _state([node.state for node in nodes], verdict.get("kind", ""))
     why, code = verdict.get("text", ""), verdict.get("code")
     if state in ALIVE:
-        why, code = whole["waiting_for"], None
+        why, code = _orphans(names, rows) or whole["waiting_for"], None
     elif not verdict:
         why, code = _reason(names, rows, state)
     if state in FINAL:  # each host knows only that its own launcher failed
@@ -171,6 +171,12 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         for name, row in zip(names if len(names) > 1 else [""], rows, strict=False)
     ]
     return with_news(status, news)
+
+
+def _orphans(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return which hosts have ranks without a launcher."""
+    pairs = [(name, row["orphans"]) for name, row in zip(names, rows, strict=False)]
+    return "; ".join(f"{name}: {text}" if len(names) > 1 else text for name, text in pairs if text)
 
 
 def _loss(row: Mapping[str, Any], reported: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:

@@ -85,7 +85,10 @@ def process_text(pid: int) -> str:
     """
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
-            started = f.read().rpartition(")")[2].split()[19]
+            fields = f.read().rpartition(")")[2].split()
+        if fields[0] == "Z":  # ended; the init of some containers reaps nothing
+            return ""
+        started = fields[19]
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
             boot = f.read().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')} {pid} {started}\n"

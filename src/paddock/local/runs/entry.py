@@ -202,12 +202,15 @@ def _remove_ended(folder: str) -> bool:
 
     from paddock.local.output.lock import is_gone
     from paddock.local.runs.events import end_of, read_events
+    from paddock.local.runs.orphans import find_orphans, of_run
 
     try:
         end = end_of(read_events(folder), is_launch=True)
         with open(os.path.join(folder, "run.json"), encoding="utf-8") as file:
             row = json.load(file)
         is_over = end is not None or is_gone(row["details"]["process"])  # killed
+        if end is None and is_over:  # ranks of one whose guardian was killed, too, may be left
+            is_over = not find_orphans(of_run(str(row["details"].get("uid") or "")))
         try:
             with open(os.path.join(folder, CALLER), encoding="ascii") as file:
                 is_over = is_over and is_gone(file.read()) is not False
