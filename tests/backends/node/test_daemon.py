@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -67,6 +68,17 @@ def state(job: Path) -> object:
 def parent_of(pid: int) -> int:
     with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
         return int(file.read().rpartition(")")[2].split()[1])
+
+
+def test_the_daemon_keeps_no_pipe_of_the_process_that_started_it(job: Path) -> None:
+    """Two threads started a job each: one waited for the end of the other's pipe, and job."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    start(job)
+    os.close(write)
+    ready, _, _ = select.select([read], [], [], 10)
+    assert ready and os.read(read, 1) == b""
+    os.close(read)
+    assert state(job) == "running"
 
 
 def test_ranks_are_what_the_launcher_says_and_at_once_needs_no_grace(job: Path) -> None:

@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import time
+from contextlib import suppress
 
 from paddock.backends.node.jobdir import (
     NOW,
@@ -75,8 +76,7 @@ def start(
     pid = os.fork()
     if pid == 0:
         try:
-            os.close(lease_write)
-            os.close(ready_read)
+            _close_all_but(lease_read, ready_write)
             os.setsid()
             if os.fork():
                 os._exit(0)
@@ -95,6 +95,18 @@ def start(
     if problem != "ok":
         raise OSError(problem or "the job daemon ended at once")
     return -1
+
+
+def _close_all_but(*kept: int) -> None:
+    """Close what was inherited: pipes of other threads that start a daemon, files of a notebook.
+
+    A thread waits until nobody can write into its pipe any more, and this process lives for days.
+    """
+    for name in os.listdir("/proc/self/fd"):
+        fd = int(name)
+        if fd > 2 and fd not in kept:
+            with suppress(OSError):  # of the listing itself
+                os.close(fd)
 
 
 def ask_to_stop(directory: str, state: Mapping[str, Any], *, now: bool) -> bool:
