@@ -212,6 +212,12 @@ class Story:
             )
         self.world.now += float(pairs["ago"])
 
+    def container(self, words: list[str], given: Any) -> None:
+        """container NAME of POD ends CODE [LAST WORDS]: only that one, and for good."""
+        for pod in self.which(words[2]):
+            code, said = int(words[4]), " ".join(words[5:])
+            self.world.kubelet.end_container(f"{NAMESPACE}/{pod}", words[0], code, said)
+
     def oom(self, words: list[str], given: Any) -> None:
         """oom POD."""
         for pod in self.which(words[0]):

@@ -38,7 +38,9 @@ def test_real_pod_is_read_by_what_matters() -> None:
     pod = msgspec.json.decode(REAL_POD, type=Pod)
     assert pod.metadata.controller_uid == "u3"
     assert pod.metadata.label("paddle-res-type") == "worker"
-    assert pod.spec == objects.PodSpec(nodeName="node-0")
+    assert pod.spec == objects.PodSpec(
+        nodeName="node-0", containers=(objects.PodContainer("main"),)
+    )
     assert pod.status.containerStatuses is not None
     container = pod.status.containerStatuses[0]
     assert container.lastState.terminated is not None

@@ -94,6 +94,21 @@ class Kubelet:
         """The containers exited with that code. reason: "Error", "OOMKilled", "StartError"."""
         self._containers(pod, "Failed", self._ended(exit_code, reason, message), ready=False)
 
+    def end_container(self, pod: str, name: str, exit_code: int, message: str = "") -> None:
+        """One container ended for good; the pod is over when the last one has."""
+        document = self._read(pod)
+        status = document["status"]
+        statuses = [*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ())]
+        (one,) = (each for each in statuses if each["name"] == name)
+        reason = "Error" if exit_code else "Completed"
+        one |= {"state": self._ended(exit_code, reason, message), "ready": False}
+        ends = [each["state"].get("terminated") for each in status["containerStatuses"]]
+        if one in status.get("initContainerStatuses", ()) and exit_code:
+            status["phase"] = "Failed"
+        elif all(end is not None for end in ends):
+            status["phase"] = "Failed" if any(end["exitCode"] for end in ends) else "Succeeded"
+        self._put(document)
+
     def crash(self, pod: str, exit_code: int = 1, reason: str = "Error", message: str = "") -> None:
         """The containers exited and the kubelet starts them again, by their restartPolicy."""
         document = self._read(pod)

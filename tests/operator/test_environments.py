@@ -273,7 +273,8 @@ def test_only_the_first_container_is_given_the_environment() -> None:
     template = {"spec": {"containers": containers}}
     world = running({"worker": {"replicas": 1, "template": template}})
     (pod,) = world.server.all(PODS, NAMESPACE)
-    assert pod.document["spec"]["containers"][1] == containers[1]
+    last_words = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+    assert pod.document["spec"]["containers"][1] == {**containers[1], **last_words}
 
 
 @pytest.mark.parametrize("place", ["PodIP", "DNS"])

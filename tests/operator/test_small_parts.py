@@ -196,3 +196,13 @@ def three_roles() -> JobSpec:
     spec, _ = read_spec("a", dict.fromkeys(ROLES, role))
     assert spec is not None
     return spec
+
+
+def test_a_pods_own_reason_is_told_before_its_exit_code() -> None:
+    """Its activeDeadlineSeconds ended it, and `exit code 2` sent people to the program's log."""
+    ended = ContainerState(terminated=ContainerStateTerminated(exitCode=2))
+    statuses = (ContainerStatus(name="main", state=ended),)
+    status = PodStatus("Failed", "DeadlineExceeded", "Pod was too long", containerStatuses=statuses)
+    outcome = outcome_of(Pod(status=status), "worker", 0)
+    assert (outcome.cause, outcome.exit_code) == ("ExitCode", 2)
+    assert outcome.why == "DeadlineExceeded: Pod was too long (exit code 2)"

@@ -109,10 +109,20 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
     lastState: ContainerState = ContainerState()
 
 
+class PodContainer(msgspec.Struct, frozen=True, gc=False):
+    """A container of a pod's spec. restartPolicy: Always makes an init container a sidecar."""
+
+    name: str = ""
+    restartPolicy: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False):
     """The only part of a pod's spec that is read back."""
 
     nodeName: str | None = None
+    restartPolicy: str | None = None
+    containers: tuple[PodContainer, ...] | None = None
+    initContainers: tuple[PodContainer, ...] | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, gc=False):

@@ -297,7 +297,7 @@ def _progress(view: PaddleJobView) -> tuple[str, str, str]:
         reason, message = view.mistake
         return phase, reason, f"{message}; pods that run go on" if view.at_work else message
     if phase == "Running" and not view.failed_creates:
-        return phase, "Running", ""
+        return phase, *(messages.lasting_text(view) or ("Running", ""))
     may_wait = not view.gang.is_supported or view.missing
     if phase != "Running" and view.gang.scheduler and may_wait and not view.failed_creates:
         is_there, why, text = _gang_state(view)

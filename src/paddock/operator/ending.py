@@ -93,8 +93,9 @@ def after(
     for outcome in left:
         if outcome.is_terminating or policy == "Never":
             continue
-        is_ending = outcome.name == culprit and outcome.is_at_work and now < ends_until
-        if is_ending and not is_all:
+        # One that its kubelet has started again is not about to end.
+        is_ending = outcome.name == culprit and outcome.is_at_work and not outcome.restarts
+        if is_ending and not is_all and now < ends_until:
             waits_until = ends_until
         elif is_all or not outcome.is_over:
             why = f"the job has {previous.phase.lower()}"

@@ -137,6 +137,20 @@ def waiting_for(view: PaddleJobView) -> tuple[str, str]:
     return "", ""
 
 
+def lasting_text(view: PaddleJobView) -> tuple[str, str] | None:
+    """(reason, sentence) of pods whose programs have succeeded while another container runs."""
+    pods = [o for o in view.outcomes.values() if o.lasting]
+    if not pods:
+        return None
+    first, more = pods[0], f" (and {len(pods) - 1} more)" if len(pods) > 1 else ""
+    runs = "runs" if len(first.lasting) == 1 else "run"
+    return "SidecarRuns", (
+        f"{first.label}{more}: its first container has succeeded, {', '.join(first.lasting)} still"
+        f" {runs}, and the job is complete when no container runs (a sidecar that ends with its"
+        " pod is an init container with restartPolicy: Always)"
+    )
+
+
 def omitted_lists(view: PaddleJobView) -> str:
     """The warning about lists that no variable can hold, and the rule of their addresses."""
     lists = ", ".join(f"{name} ({size} bytes)" for name, size in sorted(view.too_long.items()))

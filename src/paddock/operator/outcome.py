@@ -12,11 +12,15 @@
 | ... with exit code 128 (could not start)     | failed    | Startup |
 | ... by a signal (or exit code > 128)         | failed    | Signal |
 | ... with another exit code                   | failed    | ExitCode |
+| phase Running, the first container has ended badly for good | failed | as above |
 | phase Succeeded                              | succeeded | |
 | phase Running, every container ready         | running   | |
 | phase Running otherwise; an init container runs | starting | |
 | a gate of Kueue's, which has closed its group | failed   | Evicted |
 | anything else                                | pending   | |
+
+The first container is the trainer or the server: how it ended is how the pod did. Another one is
+named where it is told of. Native sidecars are ended with their pod, and their ends say nothing.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/ (DisruptionTarget reasons);
 kubelet's reasons: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle} of Kubernetes 1.34.
@@ -25,6 +29,7 @@ kubelet's reasons: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle} of K
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from paddock.core.attempt.termination import read_end
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
         has_lost_peer: bool
 
     # State, cause, the container that ended it, and a clause for people.
-    Reading = tuple["State", Cause | None, ContainerStateTerminated | None, str]
+    Reading = tuple["State", Cause | None, ContainerStatus | None, str]
 
 State = Literal["pending", "starting", "running", "succeeded", "failed", "lost"]
 
@@ -83,6 +88,8 @@ class Outcome:
     is_root: its launcher says that the root cause of the job's failure was in it; False: that it
     was elsewhere, on blamed_host; None where nothing says it. has_lost_peer: its last words
     complain of a peer. tied: of others that failed in the same second, as far as is known.
+    is_of_first: its exit code is that of its first container. lasting: containers that run on after
+    the first has ended.
     """
 
     name: str
@@ -104,6 +111,8 @@ class Outcome:
     blamed_host: str = ""
     has_lost_peer: bool = False
     tied: tuple[str, ...] = ()
+    is_of_first: bool = True
+    lasting: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -113,7 +122,7 @@ class Outcome:
     @property
     def is_over(self) -> bool:
         """True when no process of it runs any more."""
-        return self.state in ("succeeded", "failed")
+        return self.state in ("succeeded", "failed") and not self.lasting
 
     @property
     def is_at_work(self) -> bool:
@@ -125,7 +134,8 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
     """Read one pod."""
     status, meta = pod.status, pod.metadata
     containers = status.containerStatuses or ()
-    state, cause, ended, why = _classify(pod, containers)
+    state, cause, container, why = _classify(pod, containers)
+    ended = container.state.terminated if container is not None else None
     at = seconds(ended.finishedAt) if ended is not None else 0.0
     if state == "lost":
         at = _deleted_at(pod)
@@ -145,8 +155,47 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
         restarts=sum(c.restartCount for c in _counted(pod)),
         is_terminating=meta.deletionTimestamp is not None,
         is_closed_out=_is_closed_out(pod),
+        is_of_first=container is None or container is _first(pod),
+        lasting=_lasting(pod) if state in ("running", "failed") else (),
         **_blame(ended),
     )
+
+
+def _first(pod: Pod) -> ContainerStatus | None:
+    """The status of the first container, which is the trainer or the server.
+
+    A kubelet sorts the statuses by name.
+    """
+    statuses = pod.status.containerStatuses or ()
+    name = pod.spec.containers[0].name if pod.spec.containers else ""
+    return next((c for c in statuses if c.name == name), statuses[0] if statuses else None)
+
+
+def _has_ended(pod: Pod) -> ContainerStateTerminated | None:
+    """How the first container has ended, if its kubelet does not start it again."""
+    first = _first(pod)
+    ended = first.state.terminated if first is not None else None
+    policy = pod.spec.restartPolicy
+    is_for_good = policy == "Never" or (policy == "OnFailure" and ended and not ended.exitCode)
+    return ended if is_for_good else None
+
+
+def _lasting(pod: Pod) -> tuple[str, ...]:
+    """The names of the containers that run on although the first has ended."""
+    if pod.status.phase != "Running" or _has_ended(pod) is None:
+        return ()
+    statuses = pod.status.containerStatuses or ()
+    return tuple(sorted(c.name for c in statuses if c.state.running is not None))
+
+
+def _told(
+    container: ContainerStatus, pod: Pod, ended: ContainerStateTerminated
+) -> tuple[Cause, str]:
+    """The cause and the clause of a container's end, which name it where it is not the first."""
+    cause, clause = _classify_exit(ended)
+    first = _first(pod)
+    is_first = first is not None and container.name == first.name
+    return cause, clause if is_first else f"container {container.name}: {clause}"
 
 
 def _blame(ended: ContainerStateTerminated | None) -> Blame:
@@ -165,7 +214,7 @@ def with_last_end(outcome: Outcome, pod: Pod) -> Outcome:
         # The last but one may be removed already; then the last one's own end tells it.
         ended = container.lastState.terminated or container.state.terminated
         if container.restartCount and ended is not None:
-            cause, _, why = _classify_exit(ended)
+            cause, why = _told(container, pod, ended)
             at = seconds(ended.finishedAt)
             return replace(outcome, cause=cause, exit_code=ended.exitCode, why=why, at=at)
     return replace(outcome, why=outcome.waits_for or "it keeps failing")
@@ -191,6 +240,9 @@ def _classify(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Reading:
     if status.phase == "Failed":
         return _classify_failed(pod, containers)
     if status.phase == "Running":
+        ended = _has_ended(pod)
+        if ended is not None and ended.exitCode:
+            return _classify_failed(pod, containers)
         # What an ended one means for the pod its phase will say in a moment.
         is_up = (c.ready or c.state.terminated is not None for c in containers)
         return "running" if containers and all(is_up) else "starting", None, None, ""
@@ -204,9 +256,17 @@ def _classify(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Reading:
 
 def _classify_failed(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Reading:
     status = pod.status
-    every = (*(status.initContainerStatuses or ()), *containers)
-    ended = [t for c in every if (t := c.state.terminated) is not None and t.exitCode]
-    first = min(ended, key=lambda t: seconds(t.finishedAt), default=None)
+    sidecars = {c.name for c in pod.spec.initContainers or () if c.restartPolicy == "Always"}
+    inits = (c for c in status.initContainerStatuses or () if c.name not in sidecars)
+    ends = [
+        (seconds(t.finishedAt), c)
+        for c in chain(inits, containers)
+        if (t := c.state.terminated) is not None and t.exitCode
+    ]
+    # How the first container ended is how the pod did, though another one ended before it.
+    trainer = _first(pod)
+    ends.sort(key=lambda end: (end[1] is not trainer, end[0]))
+    first = ends[0][1] if ends else None
     reason = status.reason or ""
     cause, clause = _disruption(pod)
     message = shortened(status.message or "")
@@ -218,10 +278,18 @@ def _classify_failed(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Readi
         return "failed", "NodeLost", first, f"its node went away ({reason}): {message}".rstrip(": ")
     if reason.startswith(REFUSED_REASONS):
         return "failed", "Evicted", first, f"the node refused it ({reason}): {message}".rstrip(": ")
-    if first is None:
+    ended = first.state.terminated if first is not None else None
+    if first is None or ended is None:
         clause = f"{reason}: {message}".strip(": ")
         return "failed", "Startup", None, clause or "failed without saying why"
-    return "failed", *_classify_exit(first)
+    cause, clause = _told(first, pod, ended)
+    if reason:  # the pod's own deadline, say: its program was told to end
+        clause = f"{reason}: {message}".removesuffix(": ") + f" ({clause})"
+    elif first is trainer and len(ends) > 1 and ends[1][0] < ends[0][0]:
+        other = ends[1][1]
+        assert other.state.terminated is not None
+        clause += f"; before it, {_told(other, pod, other.state.terminated)[1]}"
+    return "failed", cause, first, clause
 
 
 def _ended_by_itself(pod: Pod) -> bool:
@@ -239,21 +307,21 @@ def _ended_by_itself(pod: Pod) -> bool:
     return any(e is not None and seconds(e.finishedAt) < told_at for e in ends)
 
 
-def _classify_exit(ended: ContainerStateTerminated) -> tuple[Cause, ContainerStateTerminated, str]:
+def _classify_exit(ended: ContainerStateTerminated) -> tuple[Cause, str]:
     words = read_end(ended.message)
     tail = f" ({words.clause})" if words.clause else ""
     if ended.reason == "OOMKilled" or words.cause == "oom":  # of a rank, where its launcher lives
         whose = f" ({words.name})" if words.name else ""
         text = f"killed for memory (OOMKilled): raise resources.limits.memory{whose}"
-        return "OOMKilled", ended, text
+        return "OOMKilled", text
     if ended.exitCode == START_FAILED and (ended.reason or "") in (
         "StartError", "ContainerCannotRun"
     ):  # fmt: skip
-        return "Startup", ended, f"could not be started{tail}"
+        return "Startup", f"could not be started{tail}"
     if ended.signal or ended.exitCode > START_FAILED:
         number = ended.signal or ended.exitCode - START_FAILED
-        return "Signal", ended, f"ended by signal {number}{tail}"
-    return "ExitCode", ended, f"exit code {ended.exitCode}{tail}"
+        return "Signal", f"ended by signal {number}{tail}"
+    return "ExitCode", f"exit code {ended.exitCode}{tail}"
 
 
 def _disruption(pod: Pod) -> tuple[Cause | None, str]:
@@ -280,7 +348,9 @@ def waits_for(pod: Pod) -> str:
                 continue  # it waits for the ConfigMap of the gang, as it should
             clause = shortened(message)
             if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
-                clause = _classify_exit(container.lastState.terminated)[2]
+                clause = _told(container, pod, container.lastState.terminated)[1]
+            elif (first := _first(pod)) is not None and container.name != first.name:
+                clause = f"container {container.name}: {clause}"
             return f"{waiting.reason}: {clause}".rstrip(": ")
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":

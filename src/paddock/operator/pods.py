@@ -242,7 +242,9 @@ class Builder:
         set_there = {str(e.get("name")) for e in kept} & ours
         first["env"] = [e for e in entries if e["name"] not in set_there] + kept
         # The last lines of a failed container's log come with its status: no right to read logs.
-        first.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+        for each in (*spec["containers"], *(spec.get("initContainers") or ())):
+            if isinstance(each, dict):  # of others than the first the API server knows the form
+                each.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
         if self.spec.intranet in ("Service", "Host"):
             ports = [*first.get("ports", ())]
             if all(p.get("containerPort") != slot.port for p in ports):

@@ -108,7 +108,8 @@ def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
             continue
         if rule.causes and outcome.cause not in rule.causes:
             continue
-        if rule.exit_codes is not None and not rule.exit_codes.has(outcome.exit_code):
+        code = outcome.exit_code
+        if rule.exit_codes is not None and not (outcome.is_of_first and rule.exit_codes.has(code)):
             continue
         return rule.action
     return "Restart"
