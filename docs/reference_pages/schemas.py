@@ -49,7 +49,7 @@ JOB: Fields = {
     "culprit": (Culprit.__annotations__, None), "ranks_up": "int",
 }  # fmt: skip
 VERDICT: Fields = {
-    "kind": "VerdictKind", "code": "int", "text": "str",
+    "kind": "VerdictKind", "code": "int", "text": "str", "is_clean?": "bool",
     "culprit?": {**Culprit.__annotations__, "role": "RoleName"},
 }  # fmt: skip
 FAILED_AT: Fields = {"failed_at?": "float"}

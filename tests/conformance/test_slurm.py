@@ -100,6 +100,36 @@ def test_before_the_time_limit_a_job_saves_and_goes_back_into_the_queue(
     lab.until("cancelled")
 
 
+def test_a_job_that_does_not_save_is_not_started_again(lab: Lab, slurm: Slurm) -> None:
+    """It would be ended at its time limit once more; --requeue always puts it back all the same."""
+    script = lab.script("say('up', os.environ.get('SLURM_RESTART_COUNT', '0'))\n" + FAR)
+    lab.submitted("-n", "1", "--time", "2", "--grace", "60", script)  # its end is near
+    until_said(lab, "up 0", 2)
+    (number,) = slurm.jobs()
+    words = ["scancel", "--signal=TERM", "--batch"]
+    assert lab.laptop.run([*words, number]).returncode == 0
+    status = lab.until("failed")
+    assert (status["attempt"], status["code"]) == (0, 143)
+    assert status["why"].startswith("the time limit is reached, and not all ranks saved")
+    lab.submitted("-n", "1", "--requeue", "always", script)
+    until_said(lab, "up 0", 2)
+    number = next(iter(slurm.jobs()))
+    assert lab.laptop.run([*words, number]).returncode == 0
+    assert lab.until("pending")["attempt"] == 1
+    assert lab.paddock("stop", "last").returncode == 0
+    lab.until("cancelled")
+
+
+def test_with_requeue_never_a_job_that_saved_fails_all_the_same(lab: Lab, slurm: Slurm) -> None:
+    lab.submitted("-n", "1", "--requeue", "never", lab.script(SAVES + FAR))
+    until_said(lab, "up 0", 2)
+    (number,) = slurm.jobs()
+    assert lab.laptop.run(["scancel", "--signal=TERM", "--batch", number]).returncode == 0
+    assert lab.until("failed")["attempt"] == 0
+    done = lab.submit("-n", "1", "--requeue", "sometimes", lab.script(FAR))
+    assert (done.returncode, "always, saved" in done.stderr) == (2, True), done.stderr
+
+
 def test_scancel_leaves_ranks_their_grace(lab: Lab, slurm: Slurm) -> None:
     """Slurm signals every process of the job, launchers and ranks alike."""
     lab.submitted("-n", "2", lab.script(SAVES + FAR))

@@ -214,6 +214,8 @@ def verdict_row(verdict: Verdict, failed_at: float | None = None) -> dict[str, o
     row: dict[str, object] = {
         "kind": verdict.kind, "code": verdict.exit_code, "text": verdict_text(verdict),
     }  # fmt: skip
+    if verdict.kind == "cancel":
+        row["is_clean"] = verdict.clean  # every process has saved, and exited with 0
     if failed_at is not None:
         row["failed_at"] = failed_at
     if (end := verdict.culprit) is not None:

@@ -75,6 +75,8 @@ FLAGS = (
     flag("gres", "LIST", "generic resources of each node: gpu:8", group=BATCH),
     flag("time", "LIMIT", "time limit, as sbatch takes it", group=BATCH),
     flag("array", "1-10%2", "an array of jobs: ten, at most two at a time", group=BATCH),
+    flag("requeue", "always|saved|never", "what goes back into the queue at its time limit (slurm)",
+        group=BATCH),
     flag("servers-on", "even|HOST,...", "which ranks are servers (mpi)", group=BATCH),
 )
 # fmt: on

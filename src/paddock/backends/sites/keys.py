@@ -61,6 +61,7 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("cpus", "int", ("slurm", "ray"),
         "cores of each node; a core for each process if absent"),
     SiteKey("requeues", "int", SLURM, "how often a job that was told to end in time goes on"),
+    SiteKey("requeue", "text", SLURM, "which of them: saved (the default), always or never"),
     SiteKey("cluster", "text", SLURM, "as sbatch --clusters"),
     SiteKey("sbatch_lines", "texts", SLURM, "raw #SBATCH words, a list"),
     SiteKey("bin", "text", SLURM, "directory of sbatch and its like"),

@@ -34,7 +34,9 @@ OPTIONS = {
 }  # fmt: skip
 REQUEUES_MAX = 3  # unless `requeues` says otherwise
 SIGNAL_MARGIN_SECONDS = 30  # for srun, the launchers' own goodbyes and scontrol
+SIGNAL_EARLY_SECONDS = 60  # that Slurm may send it, sbatch(1)
 WAIT_MARGIN_SECONDS = 10
+REQUEUE = ("always", "saved", "never")  # what goes back into the queue when told to end in time
 # A nested sbatch may inherit these two from an array around it, so other jobs do not read them.
 ARRAY_TASK = '"${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"'
 # What a task says when it cannot start: it is kept as a launcher's error, so that status shows it.
@@ -93,8 +95,17 @@ elif grep -qs '"kind": "cancel"' "$inner/verdict.json" ||\
  ## time limit, preemption; by the verdict, since a rank may end with 143 by itself; there is none\
  where the launchers were told before they could hear it
 now=$(in_slurm)
+near() { end=$(SLURM_TIME_FORMAT=%s squeue --noheader --jobs="$id" --format=%e);\
+ case "$end" in ''|*[!0-9]*) return 1 ;; esac; [ $((end - $(date +%s))) -le @NEAR@ ]; }\
+ ## whether the time limit was why; the signal may be a minute early
+unsaved=; if [ @REQUEUE@ = saved ] && [ "$again" = 'asked to end in time' ] &&\
+ [ -s "$inner/verdict.json" ] && ! grep -qs '"is_clean": true' "$inner/verdict.json"; then\
+ unsaved='asked to end in time'; if near; then unsaved='the time limit is reached'; fi; fi\
+ ## @REQUEUE_WHY@; it would start from the beginning, and be ended there again
 if [ "$code" = 0 ]; then state succeeded 0 ''
 elif [ -e @PROGRAM@/stop ]; then state cancelled "$code" "paddock stop" ## told by that file
+elif [ "$unsaved" ] && case "$now" in RUNNING*) ;; *) false ;; esac; then\
+ state failed "$code" "$unsaved, and not all ranks saved and exited with 0 (--requeue)"
 else case "$again/$now" in
   ?*/RUNNING*) if [ "${SLURM_RESTART_COUNT:-0}" -lt @LIMIT@ ]; then
       state pending null "$again: back into the queue"
@@ -151,6 +162,9 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         "NODES": submission.nnodes,
         "ID": shlex.quote(submission.run_id) + '-"$SLURM_ARRAY_TASK_ID"' * is_array,
         "LIMIT": str(_requeues(submission)),
+        "REQUEUE": _requeue(submission),
+        "REQUEUE_WHY": submission.source("requeue") or "--requeue saved, unless you say otherwise",
+        "NEAR": str(_signal_seconds(submission) + SIGNAL_EARLY_SECONDS),
     }
     if is_array:
         each = f'job={quoted}/"$SLURM_ARRAY_TASK_ID"'
@@ -224,13 +238,14 @@ def _head(submission: Submission, folder: str) -> Iterator[ScriptLine]:
     if texts:
         rows.append(("dependency", ",".join(texts), submission.source("after")))
         rows.append(("kill-on-invalid-dep", "yes", "a job that can never start is cancelled"))
-    seconds = math.ceil(job.grace_seconds) + SIGNAL_MARGIN_SECONDS
+    seconds = _signal_seconds(submission)
     why = f"--grace {job.grace_seconds:g}: before the time limit, to this script alone"
     rows.append(("signal", f"B:TERM@{seconds}", why))
     if _requeues(submission):
         rows.append(("requeue", "", "a job whose node is lost starts again"))
     else:
-        rows.append(("no-requeue", "", "requeues = 0"))
+        why = submission.source("requeue") if _requeue(submission) == "never" else "requeues = 0"
+        rows.append(("no-requeue", "", why))
     why = "variables of this shell that travel; those that you name are in a file"
     rows.append(("export", ",".join(BASE), why))
     rows.append(("open-mode", "append", "what was said before a restart is kept"))
@@ -279,7 +294,23 @@ def launch_args(submission: Submission) -> tuple[str, ...]:
     return (*split_env(submission.flags)[0], *submission.script)
 
 
+def _signal_seconds(submission: Submission) -> int:
+    """Return how long before the time limit the script is told."""
+    return math.ceil(submission.job.grace_seconds) + SIGNAL_MARGIN_SECONDS
+
+
+def _requeue(submission: Submission) -> str:
+    """Return which job goes back into the queue, a word of REQUEUE. Raises UsageError."""
+    word = submission.option("requeue") or "saved"
+    if word not in REQUEUE:
+        hint = "always, saved (if all ranks exited with 0 when told to end), or never"
+        raise UsageError(f"requeue {word}: not known", hint=hint)
+    return word
+
+
 def _requeues(submission: Submission) -> int:
+    if _requeue(submission) == "never":
+        return 0
     text = submission.option("requeues") or str(REQUEUES_MAX)
     if not text.isdecimal():
         raise UsageError(f"requeues = {text}: not a whole number")
