@@ -315,3 +315,21 @@ def test_the_end_of_the_grace_kills_own_servers_too() -> None:
     """A trainer that ignores SIGTERM does not keep them."""
     machine = make([(5.0, STOP)], OWN)
     assert names(machine.handle(TIMER, 15.0)) == "KILL KILL SetTimer"
+
+
+@pytest.mark.parametrize(
+    ("steps", "until"),
+    [
+        ([(5.0, ended(0)), (6.0, ended(1))], 0.0),  # all ended well
+        ([(5.0, ended(0)), (6.0, ended(1, 7))], 6.0 + GRACE),
+        ([(5.0, ended(0, 7)), (6.0, ended(1, 7))], 5.0 + GRACE),
+        ([(5.0, STOP), (6.0, ended(0)), (7.0, ended(1))], 5.0 + GRACE),
+        ([(5.0, STOP), (6.0, HURRY), (6.0, ended(0)), (7.0, ended(1))], 0.0),
+    ],
+)
+def test_what_ended_processes_have_left_has_the_rest_of_the_grace(
+    steps: list[Step], until: float
+) -> None:
+    """Not after a good end, which nothing had to be saved for, and not after SIGKILL."""
+    machine = make(steps)
+    assert (machine.phase, machine.grace_until) == ("ended", until)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import children_of
+from local.jobs import children_of, wait_until
 from local.warm.test_server import in_a_process
-from paddock.local.guardian import reap_orphans
+from paddock.local.guardian import reap_orphans, state_of
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -164,6 +166,84 @@ def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(world: World) -> 
     running.signal(signal.SIGTERM)
     ended = running.end()
     assert len(world.events.all("ignored")) == 2
+    assert (ended.code, ended.left) == (143, [])
+
+
+# How a script starts a trainer without exec: in its own process group, or in a new one.
+WRAPPERS = {
+    "same group": "{python} {script}; echo over",
+    "timeout": "timeout 600 {python} {script}; echo over",
+    "setsid": "setsid --wait {python} {script}; echo over",
+    "background": "{python} {script} & wait; echo over",
+    "two shells": "sh -c '{python} {script}; echo over'; echo over",
+}
+
+
+def wrapped(world: World, text: str, wrapper: str = "same group") -> list[str]:
+    """The words that launch this script below a shell."""
+    script = world.script(text)
+    command = WRAPPERS[wrapper].format(python=shlex.quote(sys.executable), script=script)
+    path = world.folder / "run.sh"
+    path.write_text(f"#!/bin/bash\n{command}\n", "utf-8")
+    path.chmod(0o755)
+    return [str(path)]
+
+
+# It saves when the test lets it, so a shell that SIGTERM ends has long gone.
+SAVES_LATER = SAVES.replace("    with open", "    gate()\n    with open")
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_trainer_below_a_shell_has_the_grace(world: World, wrapper: str) -> None:
+    """The shell dies of SIGTERM at once; what it has started still saves."""
+    running = world.start("--nproc_per_node", 2, *wrapped(world, SAVES_LATER, wrapper))
+    up = world.events.wait("up", count=2)
+    shells = [int(pid) for pid in children_of(running.launcher_pid())]
+    running.signal(signal.SIGTERM)
+    heard = world.events.wait("signal", count=2)
+    wait_until(lambda: all(state_of(pid) == b"Z" for pid in shells))
+    assert {e[2] for e in heard} == {"15"}
+    assert all(state_of(int(pid)) != b"Z" for _, _, pid in up)
+    world.open_gate(4)
+    ended = running.end()
+    assert (ended.code, ended.left) == (143, [])
+    assert len(list(world.folder.glob("saved.*"))) == 2
+
+
+def test_a_trainer_has_the_grace_where_its_shell_was_killed(world: World) -> None:
+    """The only rank has failed, and nobody has signalled anything."""
+    running = world.start("--nproc_per_node", 1, *wrapped(world, SAVES_LATER))
+    world.events.wait("up")
+    (shell,) = children_of(running.launcher_pid())
+    os.kill(shell, signal.SIGKILL)
+    world.events.wait("signal", "0", "15")
+    world.open_gate(1)
+    ended = running.end()
+    assert (ended.code, ended.left) == (137, [])
+    assert len(list(world.folder.glob("saved.*"))) == 1
+
+
+def test_a_trainer_below_a_shell_is_killed_after_the_grace(world: World) -> None:
+    """As a rank itself is."""
+    running = world.start("--nproc_per_node", 2, "--grace", "0.5", *wrapped(world, IGNORES))
+    world.events.wait("up", count=2)
+    running.signal(signal.SIGTERM)
+    ended = running.end()
+    assert len(world.events.all("ignored")) == 2
+    assert (ended.code, ended.left) == (143, [])
+    assert "ended 2 processes the job had left behind" in ended.err
+
+
+def test_a_second_signal_kills_what_lives_below_a_shell_at_once(world: World) -> None:
+    """Nobody waits for an hour's grace in front of a terminal."""
+    running = world.start("--nproc_per_node", 2, "--grace", 3600, *wrapped(world, IGNORES))
+    world.events.wait("up", count=2)
+    shells = children_of(running.launcher_pid())
+    running.signal(signal.SIGTERM)
+    world.events.wait("ignored", count=2)
+    wait_until(lambda: all(state_of(pid) == b"Z" for pid in shells))
+    running.signal(signal.SIGTERM)
+    ended = running.end()
     assert (ended.code, ended.left) == (143, [])
 
 

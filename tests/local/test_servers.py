@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from local.jobs import PRELUDE, wait_until
+from local.jobs import PRELUDE, children_of, wait_until
+from paddock.local.guardian import state_of
 
 if TYPE_CHECKING:
     from local.jobs import World
@@ -223,6 +224,39 @@ forever()
     assert (ended.code, ended.left) == (130, [])
     assert world.events.all("told")[-1] == ("told", "ps", "0")
     assert "all ranks exited cleanly" in ended.err
+
+
+def test_a_trainer_below_a_shell_still_has_its_servers(world: World) -> None:
+    """The shell has ended and its trainer has not: it saves through the servers."""
+    train = """
+def save(number, frame):
+    tell("told", "worker", RANK)
+    gate()
+    tell("saved", RANK)
+    os._exit(0)
+signal.signal(signal.SIGTERM, save)
+tell("trains", ATTEMPT, RANK)
+forever()
+"""
+    shell = world.folder / "run.sh"
+    start = f"{shlex.quote(sys.executable)} {world.script(train)}"
+    shell.write_text(f"#!/bin/sh\n{start}\necho over\n", "utf-8")
+    shell.chmod(0o755)
+    running = world.start(
+        "--server_num", 1, "--worker_num", 2, "--server_script", stand_in(world), shell,
+    )  # fmt: skip
+    world.events.wait("serves")
+    world.events.wait("trains", count=2)
+    parents = children_of(running.launcher_pid())
+    running.signal(signal.SIGTERM)
+    world.events.wait("told", "worker", count=2)
+    wait_until(lambda: sum(state_of(pid) == b"Z" for pid in parents) == 2)
+    assert world.events.poll(0.3) is False  # the server has heard nothing
+    world.open_gate(2)
+    ended = running.end()
+    assert (ended.code, ended.left) == (143, [])
+    assert len(world.events.all("saved")) == 2
+    assert world.events.all("told")[-1] == ("told", "ps", "0")
 
 
 def test_a_new_attempt_gives_its_servers_empty_places(world: World) -> None:

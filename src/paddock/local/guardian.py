@@ -280,7 +280,7 @@ def end_descendants(*, keep: frozenset[int] = frozenset()) -> int:
     while (left := sweep.round()) is not None and monotonic() < deadline:
         if left:
             poller = poll()
-            fds = _pidfds(left)
+            fds = pidfds(left)
             for fd in fds:
                 poller.register(fd, 1)
             poller.poll(ROUND_SECONDS * 1000)
@@ -309,7 +309,7 @@ def sweep_on(loop: Loop, done: Callable[[int], None], *keep: Set[int]) -> None:
             loop.at(timer, None, look)
             done(len(sweep.killed))
             return
-        fds.extend(_pidfds(left))
+        fds.extend(pidfds(left))
         for fd in fds:
             loop.watch(fd, 1, look)
         loop.at(timer, monotonic() + (ROUND_SECONDS if left else 0.0), look)
@@ -379,7 +379,7 @@ def state_of(pid: int) -> bytes:
         return b"Z"
 
 
-def _pidfds(pids: list[int]) -> list[int]:
+def pidfds(pids: list[int]) -> list[int]:
     """The pidfds of the first of these processes; none on kernels without pidfd."""
     fds = []
     for pid in pids[:64]:

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from paddock.core.plan import Plan, Proc
     from paddock.local.ending import Endings
     from paddock.local.facts.ports import HeldPorts
+    from paddock.local.lingering import Lingering
     from paddock.local.output.streams import OutputThread, ProcessStream
     from paddock.local.warm.process import DaemonLoop
     from paddock.local.warm.server import WarmServer
@@ -149,6 +150,7 @@ class NodeRunner:
         self._server_dirs: list[str] = []  # of this node's servers, over all attempts
         self._supervisor: Supervisor | None = None
         self._children: dict[tuple[str, int], ChildProcess] = {}
+        self._lingering: Lingering | None = None  # what ended processes have left, in its grace
         self._waiting: Opened = []  # for the warm server
         self.ended: AttemptProcesses | None = None  # the latest attempt, once it has ended
         self._began_at = 0.0  # monotonic seconds, of this attempt; 0.0 until all have begun
@@ -380,12 +382,17 @@ class NodeRunner:
         """
         if self._waiting:
             return
-        warm = set(self._warm.keep) if self._warm is not None else set()
-        warm |= self._context.kept_pids
-        ours = {child.pid for child in self._children.values()}
+        reap_orphans(self._pids_of_ours())
+
+    def _pids_of_ours(self) -> set[int]:
+        """The children that we have started and still ask about, ended or not."""
+        pids = {child.pid for child in self._children.values()}
+        pids |= self.own_pids | self._context.kept_pids
+        if self._warm is not None:
+            pids |= self._warm.keep
         if self._hook is not None:
-            ours.add(self._hook.pid)
-        reap_orphans(ours, warm, self.own_pids)
+            pids.add(self._hook.pid)
+        return pids
 
     def _spawn_env(self, proc: Proc) -> dict[str, str]:
         """The variables of a process that is not forked."""
@@ -426,6 +433,10 @@ class NodeRunner:
         """Stop the running attempt: SIGTERM, perhaps after before_stop(); grace period; SIGKILL."""
         if self._supervisor is not None:
             self._feed(replace(order, attempt=self._supervisor.attempt))
+            if self._lingering is not None:
+                grace = 0.0 if order.force else order.grace_seconds
+                if grace is not None:
+                    self._lingering.shorten(monotonic() + grace)
             if self._waiting:
                 self._cancel_fork()
 
@@ -495,9 +506,7 @@ class NodeRunner:
         self._do_all([action for action in actions if action not in signals])
 
         def go() -> None:
-            for action, child in held:
-                if self._children.get(action.key) is child:
-                    self._signal_group(action)
+            self._do_all([a for a, child in held if self._children.get(a.key) is child])
 
         before_stop(supervisor.reason, go)
 
@@ -505,11 +514,81 @@ class NodeRunner:
         self._feed(TimerFired())
 
     def _do_all(self, actions: list[Action]) -> None:
+        if any(isinstance(a, SignalGroup) and a.signal == SIGTERM for a in actions):
+            actions = self._terminate(actions)
         for number, action in enumerate(actions):
             if isinstance(action, KillDescendants):
-                self._sweep(actions[number + 1 :])
+                self._leave(actions[number + 1 :])
                 return
             self._do(action)
+
+    def _terminate(self, actions: list[Action]) -> list[Action]:
+        """Signal also what has a process group of its own; returns what is to be done now.
+
+        Own servers wait for all that trainers have left: it may still save through them.
+        """
+        supervisor = self._supervisor
+        assert supervisor is not None
+        later = [
+            a for a in actions if isinstance(a, SignalGroup) and supervisor.is_own_server(a.key)
+        ]
+        if len(later) < sum(isinstance(a, SignalGroup) for a in actions):
+            self._terminate_others()
+        if not later or not self._left_behind():
+            return actions
+
+        def signal_servers() -> None:
+            if supervisor.phase == "stopping":
+                for action in later:
+                    self._signal_group(action)
+
+        self._linger(supervisor.kill_at, signal_servers)
+        return [a for a in actions if a not in later]
+
+    def _terminate_others(self) -> None:
+        """Send SIGTERM to what ranks have started in process groups of their own."""
+        from paddock.local.lingering import terminate
+
+        supervisor = self._supervisor
+        assert supervisor is not None
+        groups = {child.pid for child in self._children.values()}
+        servers = {c.pid for c in self._children.values() if supervisor.is_own_server(c.key)}
+        terminate(groups, self._pids_of_ours() - groups | servers)
+
+    def _left_behind(self) -> list[int]:
+        """The living processes whose parents, below our own processes, have ended."""
+        from paddock.local.lingering import living_children
+
+        return living_children(self._pids_of_ours())
+
+    def _linger(self, until: float, then: Callable[[], None]) -> None:
+        """Wait for the end of all that is left behind, not longer than that; then go on."""
+        from paddock.local.lingering import Lingering
+
+        if self._lingering is not None:
+            self._lingering.cancel()
+        self._lingering = Lingering(self._loop, self._left_behind, until, then)
+
+    def _leave(self, then: list[Action]) -> None:
+        """End what the processes, which all have ended, left behind: after its grace."""
+        supervisor = self._supervisor
+        assert supervisor is not None
+        has_signalled = supervisor.has_signalled
+
+        def sweep() -> None:
+            self._lingering = None
+            self._sweep(then)
+
+        if not supervisor.grace_until or not self._left_behind():
+            if self._lingering is not None:
+                self._lingering.cancel()
+            sweep()
+            return
+        if not has_signalled:  # the last process failed, so nothing was signalled
+            for key in supervisor.keys:
+                self._signal_group(SignalGroup(key, SIGTERM))
+            self._terminate_others()
+        self._linger(supervisor.grace_until, sweep)
 
     def _do(self, action: Action) -> None:
         if isinstance(action, SignalGroup):

@@ -23,10 +23,11 @@
     any       news of another attempt     same      none
     ended     anything                    ended     none
 
-KillDescendants ends what a process left outside its own group. "Own servers" are those that
-Paddock provides: their state is in their log, so that one that ends unasked, even well (SIGTERM
-from elsewhere), is started again in place; and they get SIGTERM after this node's trainers have
-ended, which may still want to save through them.
+KillDescendants ends what processes left behind: at once after a good end or SIGKILL, else when its
+grace is over too (grace_until): a trainer below a shell that SIGTERM has ended still saves.
+"Own servers" are those that Paddock provides: their state is in their log, so that one that ends
+unasked, even well (SIGTERM from elsewhere), is started again in place; and they get SIGTERM after
+this node's trainers have ended, which may still want to save through them.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ class Supervisor:
         self.phase: Phase = "running"
         self.reason = ""
         self.exits: list[Exit] = []
+        self.grace_until = 0.0  # of what ended processes have left; 0.0: it is killed at once
         self._kill_at = 0.0
         self._alive = set(self.keys)
         self._signalled: dict[Key, float] = {}  # when first, monotonic seconds
@@ -171,6 +173,10 @@ class Supervisor:
         self.exits.append(event)
         actions: list[Action] = [*([] if again is None else [again]), ReportExit(event)]
         if not self._alive:
+            if self.phase == "stopping":
+                self.grace_until = self._kill_at
+            elif self.phase == "running" and event.failed:
+                self.grace_until = now + self.grace_seconds
             return actions + self._end()  # * -> ended
         if event.failed and self.phase == "running":
             actions += self._stop(f"{event.name} {event.how}", self.grace_seconds, now)
@@ -224,6 +230,20 @@ class Supervisor:
         self._kill_at = now + grace_seconds
         actions.append(SetTimer(self._kill_at))
         return actions
+
+    def is_own_server(self, key: Key) -> bool:
+        """True of a server that Paddock provides."""
+        return key in self._own_servers
+
+    @property
+    def has_signalled(self) -> bool:
+        """True once processes were signalled."""
+        return bool(self._signalled)
+
+    @property
+    def kill_at(self) -> float:
+        """When SIGKILL follows, monotonic seconds; 0.0 while nothing was told to stop."""
+        return self._kill_at
 
     def _stop_own_servers(self, now: float) -> list[Action]:
         """Send SIGTERM to the own servers once none but they are left on this node."""
