@@ -55,6 +55,7 @@ def _share(vector: ModelParameters) -> Callable[[], object]:
     parts = whole.split(list(vector.spec.parts))
     for parameter, part in zip(vector.tensors, parts, strict=True):
         parameter.data = part.view(parameter.shape)
+    vector.addresses = [one.data_ptr() for one in vector.tensors]
     return lambda: whole.copy_(pulled)  # To itself it copies nothing.
 
 
@@ -324,7 +325,58 @@ class DenseParameters(DenseBase):
 
     def __init__(self, client: TableClient, module: nn.Module, **options: Any) -> None:
         super().__init__(client, module, **options)
+        self.module = module
+        self.names = [name for name, _ in _trained(module)]
+        buffers = {id(tensor): name for name, tensor in module.named_buffers()}
+        # (part, place in it, name) of each buffer that is in a table.
+        self._buffers = [
+            (part, place, buffers[id(tensor)])
+            for part in self.parts[1:]
+            for place, tensor in enumerate(part.tensors)
+            if id(tensor) in buffers
+        ]
         module.register_load_state_dict_post_hook(_Loaded(self))
+
+    def follow(self) -> None:
+        """Follows to() and float(); refuses parameters that were cast, replaced or unfrozen."""
+        vector, tensors = self.vector, {id(one) for one in self.vector.tensors}
+        for name, one in self.module.named_parameters():
+            is_table = isinstance(one, TableWeight)
+            if not is_table and one.grad is not None and id(one) not in tensors:
+                raise UsageError(
+                    f"parameter {name!r} was replaced, added or unfrozen after its Trainer was "
+                    "made: the servers do not know it",
+                    hint="change the model first, and make the Trainer then",
+                )
+        if [one.data_ptr() for one in vector.tensors] != vector.addresses:
+            self._find_moved()
+        if self._buffers:
+            now = dict(self.module.named_buffers())
+            for part, place, name in self._buffers:
+                part.tensors[place] = now.get(name, part.tensors[place])
+
+    def _find_moved(self) -> None:
+        """The parameters share the vector's memory again, where they are now."""
+        pairs = zip(
+            self.names, self.vector.tensors, self.vector.views(self.vector.values), strict=True
+        )
+        for name, one, view in pairs:
+            if one.dtype != torch.float32:
+                raise UsageError(
+                    f"parameter {name!r} became {one.dtype} after its Trainer was made: dense "
+                    "tables are float32",
+                    hint="torch.autocast computes in half precision",
+                )
+            if not np.array_equal(_array(one), view, equal_nan=True):
+                raise UsageError(
+                    f"parameter {name!r} got other values, which the servers do not have",
+                    hint="trainer.dense.set() after it gives them to the servers",
+                )
+        self.vector.share()
+
+    def push(self) -> None:
+        self.follow()
+        super().push()
 
     @property
     def flat(self) -> torch.Tensor:

@@ -104,7 +104,7 @@ class TensorTable(FlatParameters):
     """
 
     def __init__(
-        self, framework: Framework, client: TableClient, tensors: Sequence[Any], **options: Any
+        self, framework: Framework, client: TableClient, tensors: list[Any], **options: Any
     ) -> None:
         self.framework = framework
         self.tensors = tensors
@@ -126,7 +126,12 @@ class TensorTable(FlatParameters):
 
 
 class ModelParameters(TensorTable):
-    """Parameters. Where they can they share the memory of the vector, and a pull copies nothing."""
+    """Parameters. Where they can they share the memory of the vector, and a pull copies nothing.
+
+    share() may note in `addresses` where they lie then, to see whether somebody moves them.
+    """
+
+    addresses: Sequence[int] = ()
 
     def start(self) -> None:
         self._refresh = self.framework.share(self)
@@ -134,7 +139,11 @@ class ModelParameters(TensorTable):
 
     def set(self) -> None:
         super().set()
-        self._refresh = self.framework.share(self)  # Who gave a tensor values may have moved it.
+        self.share()  # Who gave a tensor values may have moved it.
+
+    def share(self) -> None:
+        """The tensors get the vector's values again, where they can its memory."""
+        self._refresh = self.framework.share(self)
 
     def pull(self) -> None:
         super().pull()
@@ -222,6 +231,12 @@ class DenseBase:
         """Parameters and buffers become the servers' newest ones."""
         for part in self.parts:
             part.pull()
+
+    def follow(self) -> None:
+        """Finds the module's tensors where they are now. Raises UsageError if it cannot.
+
+        Only a framework that moves or replaces them after they were given here has more to do.
+        """
 
     def set(self) -> None:
         """The servers take parameters and buffers as the model has them, if this is trainer 0.

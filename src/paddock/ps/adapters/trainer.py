@@ -61,6 +61,12 @@ class TrainerBase:
 
     def end(self) -> None:
         """The gradients are there: push, step, pull."""
+        if self.dense is not None:
+            try:
+                self.dense.follow()
+            except BaseException:
+                self.forget()
+                raise
         push_batch(self.parts)
         self.client.step()
         if self.dense is not None:
