@@ -88,6 +88,8 @@ class Folder:
 class Link:
     """A member hears, and does as the test says."""
 
+    silent_seconds = 3.1
+
     def send(self, envelope: m.Envelope) -> None:
         """As coordinator.Link."""
 

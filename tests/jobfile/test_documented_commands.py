@@ -6,16 +6,21 @@ Paddle's documentation.
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from jobfile.reading import PYTHON, job, parsed
-from paddock.core.job import Entrypoint, Rendezvous, Role
+from paddock.core.job import FIXED_LEASE_SECONDS, Entrypoint, Rendezvous, Role
 from paddock.core.value import replace
 from paddock.jobfile.configuration import configuration
 
+tcp = partial(Rendezvous, "tcp", lease_seconds=FIXED_LEASE_SECONDS)
+
+
 TRAIN = Entrypoint("script", "train.py", (), PYTHON)
 TWO_IPS = ("192.168.0.1", "192.168.0.2")
-TWO_NODES = Rendezvous("tcp", "192.168.0.1", 6069, ips=TWO_IPS)
+TWO_NODES = tcp("192.168.0.1", 6069, ips=TWO_IPS)
 EIGHT = tuple("01234567")
 
 
@@ -49,14 +54,14 @@ def test_collective_examples_parse(line: str, devices: tuple[str, ...] | None, n
 def test_the_first_node_without_master_serves_and_prints_the_command() -> None:
     """The deployment guide: --nnodes=2 demo.py prints the line for the other nodes."""
     found = job("--nnodes=2 demo.py")
-    assert found.rendezvous == Rendezvous("tcp", "", 0)
+    assert found.rendezvous == tcp("", 0)
     assert (found.nnodes_min, found.nnodes_max) == (2, 2)
 
 
 def test_the_printed_command_joins_the_first_node() -> None:
     """The deployment guide: the line with --master."""
     found = job("--master 123.45.67.89:25880 --nnodes=2 demo.py")
-    assert found.rendezvous == Rendezvous("tcp", "123.45.67.89", 25880)
+    assert found.rendezvous == tcp("123.45.67.89", 25880)
 
 
 def test_help_is_a_marker_and_not_an_error() -> None:
@@ -73,7 +78,7 @@ WORKERS = (
     "192.168.0.17:6171",
     "192.168.0.17:6172",
 )
-TWO_PS_NODES = Rendezvous("tcp", "192.168.0.16", 6169, ips=("192.168.0.16", "192.168.0.17"))
+TWO_PS_NODES = tcp("192.168.0.16", 6169, ips=("192.168.0.16", "192.168.0.17"))
 
 
 def test_parameter_server_lists_on_two_hosts() -> None:

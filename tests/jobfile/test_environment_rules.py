@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from reference_pages.launching import SPECIAL, WINNING_LISTS
 
 from jobfile.reading import job, parsed
-from paddock.core.job import Rendezvous, Role, ValueSource
+from paddock.core.job import FIXED_LEASE_SECONDS, Rendezvous, Role, ValueSource
 from paddock.core.value import replace
 from paddock.jobfile.args import ArgValue
 from paddock.jobfile.environment import (
@@ -15,6 +17,8 @@ from paddock.jobfile.environment import (
     apply_environment,
 )
 from paddock.jobfile.flags import BY_NAME, FLAGS
+
+tcp = partial(Rendezvous, "tcp", lease_seconds=FIXED_LEASE_SECONDS)
 
 
 def test_a_flag_wins_over_its_variable_and_one_line_names_both() -> None:
@@ -219,9 +223,7 @@ def test_a_collective_pod_of_the_operator() -> None:
     assert parsed("train_fleet.py", env).notes == ()
     found = job("train_fleet.py", env)
     assert found.mode == "collective"
-    assert found.rendezvous == Rendezvous(
-        "tcp", "10.0.0.1", 41234, node_rank=1, own_host="10.0.0.2"
-    )
+    assert found.rendezvous == tcp("10.0.0.1", 41234, node_rank=1, own_host="10.0.0.2")
 
 
 def test_a_server_pod_of_the_operator() -> None:
@@ -264,7 +266,7 @@ CLOUD = {
 def test_paddle_cloud_needs_no_ips() -> None:
     """The launch guide: on PaddleCloud --ips may be left out."""
     found = job("--gpus=0,1 train.py", CLOUD)
-    assert found.rendezvous == Rendezvous("tcp", "10.0.0.1", 7000, node_rank=1, own_host="10.0.0.2")
+    assert found.rendezvous == tcp("10.0.0.1", 7000, node_rank=1, own_host="10.0.0.2")
     assert found.nnodes_max == 2
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from jobfile.reading import job
-from paddock.core.job import Rendezvous
+from paddock.core.job import FIXED_LEASE_SECONDS, Rendezvous
 from paddock.jobfile.configuration import configuration
 from paddock.jobfile.parse import parse
+
+tcp = partial(Rendezvous, "tcp", lease_seconds=FIXED_LEASE_SECONDS)
 
 
 def etcd(endpoints: tuple[str, ...], url: str) -> Rendezvous:
@@ -18,12 +22,12 @@ def etcd(endpoints: tuple[str, ...], url: str) -> Rendezvous:
 @pytest.mark.parametrize(
     ("master", "expected"),
     [
-        ("10.0.0.1:6768", Rendezvous("tcp", "10.0.0.1", 6768)),
-        ("[fd00::1]:6768", Rendezvous("tcp", "fd00::1", 6768)),
-        ("node-0.example:6768", Rendezvous("tcp", "node-0.example", 6768)),
-        ("http://10.0.0.1:6768", Rendezvous("tcp", "10.0.0.1", 6768)),
-        ("http://10.0.0.1:6768/", Rendezvous("tcp", "10.0.0.1", 6768)),
-        ("https://h:6768", Rendezvous("tcp", "h", 6768)),
+        ("10.0.0.1:6768", tcp("10.0.0.1", 6768)),
+        ("[fd00::1]:6768", tcp("fd00::1", 6768)),
+        ("node-0.example:6768", tcp("node-0.example", 6768)),
+        ("http://10.0.0.1:6768", tcp("10.0.0.1", 6768)),
+        ("http://10.0.0.1:6768/", tcp("10.0.0.1", 6768)),
+        ("https://h:6768", tcp("h", 6768)),
         ("etcd://10.0.0.1:2379", etcd(("10.0.0.1:2379",), "etcd://10.0.0.1:2379")),
         ("etcd://etcd.example", etcd(("etcd.example:2379",), "etcd://etcd.example:2379")),
         ("etcd://a:1,b:2,[::1]:3", etcd(("a:1", "b:2", "[::1]:3"), "etcd://a:1,b:2,[::1]:3")),
@@ -37,16 +41,16 @@ def test_every_form_of_master_is_understood(master: str, expected: Rendezvous) -
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("--rdzv-backend c10d --rdzv-endpoint h:1", Rendezvous("tcp", "h", 1)),
-        ("--rdzv-endpoint h", Rendezvous("tcp", "h", 29400)),
-        ("--rdzv-backend static --rdzv-endpoint h", Rendezvous("tcp", "h", 29500)),
+        ("--rdzv-backend c10d --rdzv-endpoint h:1", tcp("h", 1)),
+        ("--rdzv-endpoint h", tcp("h", 29400)),
+        ("--rdzv-backend static --rdzv-endpoint h", tcp("h", 29500)),
         ("--rdzv-backend etcd-v2 --rdzv-endpoint h:2379", etcd(("h:2379",), "etcd://h:2379")),
         ("--rdzv-backend etcd --rdzv-endpoint etcds://h", etcd(("h:2379",), "etcds://h:2379")),
         ("--elastic_server etcds://u:p@h,[::1]?ca=f",
          etcd(("h:2379", "[::1]:2379"), "etcds://u:p@h:2379,[::1]:2379?ca=f")),
         ("--elastic_server etcd://h:1,etcd://i:2", etcd(("h:1", "i:2"), "etcd://h:1,i:2")),
-        ("--master-addr h --master-port 5", Rendezvous("tcp", "h", 5)),
-        ("--master-addr [::1]", Rendezvous("tcp", "::1", 29500)),
+        ("--master-addr h --master-port 5", tcp("h", 5)),
+        ("--master-addr [::1]", tcp("::1", 29500)),
     ],
 )  # fmt: skip
 def test_other_words_than_master_are_synonyms(line: str, expected: Rendezvous) -> None:

@@ -314,6 +314,33 @@ def test_a_short_cut_is_not_a_loss(hosts: Hosts, world: World) -> None:
     assert [(e.code, e.left) for e in end_all(running)] == [(0, []), (0, [])]
 
 
+def test_a_job_that_nobody_can_replace_outlives_a_long_cut(hosts: Hosts, world: World) -> None:
+    """A bond that fails over, a live migration: the job has no size but this one, so it waits."""
+    text = "tell('up', RANK)\ngate()\n"
+    fixed = ("--nnodes", 2, "--nproc_per_node", 2, "--master", MASTER)
+    running = hosts.start_all(*fixed, world.script(text))
+    world.events.wait("up", count=4)
+    hosts[1].cut_cable()
+    # sleep: the cut itself, longer than the lease of an elastic job
+    threading.Event().wait(8)
+    hosts[1].mend_cable()
+    world.open_gate(4)
+    assert [(e.code, e.left) for e in end_all(running)] == [(0, []), (0, [])]
+
+
+def test_a_lease_is_not_spent_on_waiting_for_tcp(hosts: Hosts, world: World) -> None:
+    """TCP doubles its pauses: after a cut of 7 s it would look again when 13 s are over."""
+    text = "tell('up', RANK)\ngate()\n"
+    running = hosts.start_all(*TWO, world.script(text), env=KEY)  # 10 s
+    world.events.wait("up", count=4)
+    hosts[0].cut_cable()  # the member's kernel sees its own link up, and backs off
+    # sleep: the cut itself
+    threading.Event().wait(7.0)
+    hosts[0].mend_cable()
+    world.open_gate(4)
+    assert [(e.code, e.left) for e in end_all(running)] == [(0, []), (0, [])]
+
+
 @pytest.mark.parametrize("node", [0, 1])
 def test_a_paused_agent_is_not_taken_for_dead(hosts: Hosts, world: World, node: int) -> None:
     """SIGSTOP of everything on a host (a hypervisor's snapshot) for less than its lease."""

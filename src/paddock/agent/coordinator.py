@@ -6,6 +6,7 @@ sends and receives nothing more, whatever was still on its way.
 
 from __future__ import annotations
 
+from paddock.core.job import LEASE_SECONDS
 from paddock.core.rendezvous import messages
 from paddock.core.rendezvous.membership import Membership
 from paddock.jobfile.flags import config_fingerprint
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
         def close(self) -> None:
             """Send no more; what was sent before still arrives."""
+
+        @property
+        def silent_seconds(self) -> float:
+            """The time since the member was heard last."""
 
 
 TURNED_AWAY_MAX = 64
@@ -79,6 +84,10 @@ class LocalLink:
 
     def close(self) -> None:
         """Do nothing: there is no connection to close."""
+
+    @property
+    def silent_seconds(self) -> float:
+        return 0.0
 
 
 class Coordinator:
@@ -131,12 +140,15 @@ class Coordinator:
         """A member's link is lost. One that closed its connection ends its processes within
         MEMBER_ENDS_SECONDS; where it broke, the member may learn of that only by its lease.
         """
-        if self._links.pop(member, None) is None:
+        link = self._links.pop(member, None)
+        if link is None:
             return
-        now = self._loop.now()
+        now, at_ns = self._loop.now(), self._loop.now_ns()
+        if ending == "silent":  # a long lease: the network went long before what it led to
+            at_ns -= int(max(0.0, link.silent_seconds - LEASE_SECONDS) * 1e9)
         gone_at = {"silent": 0.0, "closed": now + MEMBER_ENDS_SECONDS}
         until = gone_at.get(ending, now + self._lease_seconds)
-        self._feed(messages.Lost(member, self._loop.now_ns(), ending, detail, until))
+        self._feed(messages.Lost(member, at_ns, ending, detail, until))
 
     def give_way(self, order: messages.HandOver) -> None:
         """Step down: another node leads; send its HandOver to all members."""
@@ -158,7 +170,8 @@ class Coordinator:
         self._events.clear()
 
     def _tick(self) -> None:
-        self._feed(messages.TimerFired())
+        silent = [(member, link.silent_seconds) for member, link in self._links.items()]
+        self._feed(messages.TimerFired(tuple(silent)))
 
     def _feed(self, event: messages.Event) -> None:
         """Handle one event at a time: events that an action causes wait their turn."""

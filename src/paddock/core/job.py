@@ -102,6 +102,13 @@ class Role:
     on_cpu: int = 1
 
 
+# Where another node can take the place of a silent one, or the job goes on without it.
+LEASE_SECONDS = 3.0
+# Where nobody can: the job could only end. A switch that restarts, a bond that fails over or a
+# virtual machine that moves is back before that, and the job has lost nothing.
+FIXED_LEASE_SECONDS = 120.0
+
+
 @value
 class Rendezvous:
     """The rendezvous: the way nodes find each other.
@@ -124,7 +131,7 @@ class Rendezvous:
     own_host: str = ""
     sort_ip: bool = False
     join_timeout_seconds: float = 300.0
-    lease_seconds: float = 3.0
+    lease_seconds: float = LEASE_SECONDS
     token_file: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -186,7 +186,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("elastic_pre_hook", "text", "pre_hook", "shell command run before each start", FAILURE,
          metavar="COMMAND", origin="legacy", is_plain=True),
     Flag("lease", "seconds", "rendezvous.lease_seconds", "a silent node is lost after this "
-         "long", FAILURE, metavar="DURATION", default="3", origin="paddock"),
+         "long; 3 s where the job can go on without it", FAILURE, metavar="DURATION",
+         default="120", origin="paddock"),
     Flag("grace", "seconds", "grace_seconds", "time between SIGTERM and SIGKILL", FAILURE,
          aliases=("shutdown_timeout",), metavar="DURATION", default="10",
          origin="paddock", is_plain=True),

@@ -14,7 +14,14 @@ from paddock.core.endpoint import (
     split_endpoint,
     split_scheme,
 )
-from paddock.core.job import DEVICE_KINDS, MODES, Rendezvous, Role
+from paddock.core.job import (
+    DEVICE_KINDS,
+    FIXED_LEASE_SECONDS,
+    LEASE_SECONDS,
+    MODES,
+    Rendezvous,
+    Role,
+)
 from paddock.core.value import replace
 from paddock.errors import Problem
 from paddock.jobfile.args import NODE_LISTS, to_integer
@@ -171,6 +178,8 @@ def decide_rendezvous(
     ips: tuple[str, ...],
     roles: tuple[Role, ...],
     nnodes: tuple[int, int],
+    *,
+    is_elastic: bool,
 ) -> Rendezvous:
     """Decide the rendezvous of the nodes, once their number is known. meeting: of read_meeting."""
     known, by = meeting
@@ -215,7 +224,12 @@ def decide_rendezvous(
         node_rank=_decide_rank(reader, nnodes),
         own_host=own_host,
         join_timeout_seconds=reader.seconds("join_timeout", 300.0, is_zero_allowed=False),
-        lease_seconds=reader.seconds("lease", 3.0, is_zero_allowed=False),
+        lease_seconds=reader.seconds(
+            "lease",
+            # An election in etcd is of a job that goes on without a node.
+            FIXED_LEASE_SECONDS if kind == "tcp" and not is_elastic else LEASE_SECONDS,
+            is_zero_allowed=False,
+        ),
     )
 
 

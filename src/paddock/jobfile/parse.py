@@ -202,8 +202,10 @@ def build_job(
     meeting = read_meeting(reader)
     ips = read_ips(reader)
     nnodes = decide_nodes(reader, meeting[1], ips, hosts_of(roles))
-    rendezvous = decide_rendezvous(reader, meeting, ips, roles, nnodes)
     elastic = _read_elastic(reader, nnodes, by=meeting[1])
+    rendezvous = decide_rendezvous(
+        reader, meeting, ips, roles, nnodes, is_elastic=elastic.level >= 0
+    )
     is_elastic = nnodes[0] != nnodes[1] or elastic.level >= 0 or rendezvous.kind == "etcd"
     # The part of the host's devices, from an allocation: its numbers were checked before.
     part, _, parts = reader.text("host_part", "0/1").partition("/")

@@ -49,6 +49,8 @@ GREETING_SECONDS = 5.0
 GREETING_SECONDS_MIN = 0.5
 SILENT_TIMES_MAX = 3
 FENCE_SHARE = 0.92  # a member gives up its lease a little before the coordinator takes it
+# A lease of minutes needs no more heartbeats, but clocks are compared, and silence dated, by them.
+HEARTBEAT_SECONDS_MAX = 0.75
 CLOCK_SAMPLES = 8
 
 
@@ -249,7 +251,9 @@ class CoordinatorClient:
             return
         self.send(Envelope(self.uid, -1, Heartbeat(self._loop.now_ns())))
         self._loop.at(
-            self._timer + "heartbeat", self._loop.now() + self._lease / 4, self._send_heartbeat
+            self._timer + "heartbeat",
+            self._loop.now() + min(self._lease / 4, HEARTBEAT_SECONDS_MAX),
+            self._send_heartbeat,
         )
         self._loop.at(self._timer + "lease", self._lease_until, self._on_lease_over)
 

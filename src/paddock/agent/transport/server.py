@@ -189,6 +189,10 @@ class PendingConnection:
         self._connection.close()
         self.server.forget(self)
 
+    @property
+    def silent_seconds(self) -> float:
+        return self.server.loop.now() - self.seen_at
+
     def drop(self) -> None:
         """Close at once; the coordinator is not told."""
         self._connection.abort()

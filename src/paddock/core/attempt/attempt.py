@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from paddock.core.attempt.exits import Exit, find_culprit, unfinished
 from paddock.core.attempt.policy import NoRetry, Retry, Verdict, decide_restart
+from paddock.core.job import LEASE_SECONDS
 from paddock.core.value import value
 from paddock.errors import EXIT_DEADLINE, EXIT_OWN_FAULT, EXIT_SIGNAL_BASE
 
@@ -52,7 +53,7 @@ class Attempt:
     ) -> None:
         """members: in node-rank order, as are their hosts."""
         self.number = number
-        self._lease_ns = lease_seconds * LEASE_NOTICED * 1e9
+        self._noticed_ns = min(lease_seconds, LEASE_SECONDS) * LEASE_NOTICED * 1e9
         self.members = dict.fromkeys(members)
         self.unstopped = set(self.members)
         self.hosts = tuple(hosts)
@@ -137,10 +138,10 @@ class Attempt:
     def _is_late(self, lost: Lost) -> bool:
         """Return True if a node was lost too late to be the root cause of the stop.
 
-        A silent node is noticed a lease late, and its peers' "connection reset" comes before.
+        A silent node is noticed late, and its peers' "connection reset" comes before.
         """
         first_ns = min((e.at_ns for e in self.exits if e.failed), default=None)
-        return first_ns is not None and lost.at_ns - self._lease_ns > first_ns
+        return first_ns is not None and lost.at_ns - self._noticed_ns > first_ns
 
 
 @value

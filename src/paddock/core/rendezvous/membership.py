@@ -61,6 +61,7 @@ the attempt is stopped.
 from __future__ import annotations
 
 from paddock.core.attempt.attempt import NextAttempt, decide_end, decide_next
+from paddock.core.job import LEASE_SECONDS
 from paddock.core.rendezvous import leaving
 from paddock.core.rendezvous.leader_conflict import resolve_conflict
 from paddock.core.rendezvous.messages import (
@@ -149,7 +150,7 @@ class Membership:
             return self._on_lost(event, now)
         if isinstance(event, GiveWay):
             return self._give_way(event.order)
-        return self._on_timer(now)
+        return self._on_timer(dict(event.silent), now)
 
     def _on_heard(self, heard: Received, message: object, now: float) -> list[Action]:
         state, member = self.state, heard.member
@@ -325,7 +326,7 @@ class Membership:
             return self._stop("cancel", state.asked[1], now)  # running -> stopping
         return self._finish(state.summary().ended_as_asked())  # gathering | backoff -> ended
 
-    def _on_timer(self, now: float) -> list[Action]:
+    def _on_timer(self, silent: dict[int, float], now: float) -> list[Action]:
         if self._timer_at is None:
             return []
         if now < self._timer_at:
@@ -337,17 +338,27 @@ class Membership:
             return self._gather(now)  # backoff -> gathering
         if self.phase == "running":
             return self._stop("deadline", self.state.used_budget.over_text, now)
-        return self._expel(now)
+        return self._expel(silent, now)
 
-    def _expel(self, now: float) -> list[Action]:
-        """Processes did not end in time (stuck in the kernel, say). Go on without their nodes."""
-        attempt = self.state.current
+    def _expel(self, silent: dict[int, float], now: float) -> list[Action]:
+        """Go on without the nodes whose processes did not end in time (stuck in the kernel, say),
+        or that a broken network keeps from saying so. silent: seconds, by member.
+        """
+        state = self.state
+        attempt = state.current
         late = [member for member in attempt.members if member in attempt.unstopped]
         at_ns = max((e.at_ns for e in attempt.exits), default=0)
-        verdict = self.state.summary().failed("this node did not stop its processes in time")
+        verdict = state.summary().failed("this node did not stop its processes in time")
         actions: list[Action] = []
+        lease = state.job.rendezvous.lease_seconds
         for member in late:
-            actions += self._on_lost(Lost(member, at_ns, "expelled"), now)
+            lost = Lost(member, at_ns, "expelled")
+            seconds = silent.get(member, 0.0)
+            if seconds >= LEASE_SECONDS:
+                since_ns = int((now - seconds + LEASE_SECONDS) * 1e9)
+                # The order to stop has not come through: what runs there ends with its lease.
+                lost = Lost(member, since_ns, "unheard", f"{seconds:.1f}", now + lease - seconds)
+            actions += self._on_lost(lost, now)
         if self.phase == "ended":
             return actions  # they get the job's verdict, like all others
         return [*leaving.release(late, verdict), *actions]

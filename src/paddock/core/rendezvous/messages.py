@@ -35,8 +35,9 @@ if TYPE_CHECKING:
         WordOrNone,
     )
 
-    # silent: its lease ended. closed: it ended its connection. cut: the connection broke.
-    Ending = Literal["silent", "closed", "cut", "expelled", "cannot-run", "other-plan"]
+    # silent: its lease ended. closed: it ended its connection. cut: the connection broke. unheard:
+    # its lease has not ended, but an attempt that it belongs to has to.
+    Ending = Literal["silent", "closed", "cut", "expelled", "unheard", "cannot-run", "other-plan"]
     # The thing a launcher needs and has lost; "" of one that was told to end.
     Loss = Literal["", "daemon", "submitter", "caller", "holder"]
 
@@ -45,6 +46,7 @@ ENDINGS = {
     "closed": "is gone ({})",
     "cut": "is gone ({})",
     "expelled": "did not stop its processes in time",
+    "unheard": "is silent for {} s and did not stop its processes in time",
     "cannot-run": "cannot take part: {}",
     "other-plan": "made another plan from the same facts (are all nodes of one version?)",
 }
@@ -358,7 +360,12 @@ class GiveWay:
 
 @value
 class TimerFired:
-    """The timer set by SetTimer is due."""
+    """The timer set by SetTimer is due.
+
+    silent: for a membership, the seconds since each member was heard last.
+    """
+
+    silent: tuple[tuple[int, float], ...] = ()
 
 
 @value
