@@ -173,6 +173,10 @@ server.listen()
 peer, _ = server.accept()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if not peer.recv(1):
+    # Which failed first is known once the launcher has read the words of rank 1.
+    while "refused" not in open(os.environ["PADDLE_LOG_DIR"] + "/workerlog.1").read():
+        time.sleep(0.01)
+    time.sleep(0.01)  # more than the difference that counts as none
     raise RuntimeError("no batch came from rank 1")
 """
     ended = world.run("--nproc_per_node", 2, world.script(text))
