@@ -27,9 +27,9 @@ def test_a_daemon_forked_at_once_dies_with_the_guardian(world: World) -> None:
 def test_a_daemon_forked_at_once_does_not_reach_the_next_attempt(world: World) -> None:
     """The sweep between attempts sees orphans because they became the launcher's."""
     script = world.folder / "daemon.sh"
-    script.write_text("#!/bin/sh\n(setsid sleep 1000 &)\nexit 9\n")
+    script.write_text("#!/bin/sh\n(trap '' TERM; setsid sleep 1000 &)\nexit 9\n")
     script.chmod(0o755)
-    ended = world.run("--max_restart", 1, script)
+    ended = world.run("--max_restart", 1, "--grace", 0.2, script)
     assert (ended.code, ended.left) == (9, [])
     assert ended.err.count("the job had left behind") == 2
 

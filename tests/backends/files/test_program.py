@@ -105,6 +105,23 @@ def test_only_the_larger_one_has_the_parameter_server() -> None:
     assert all(path.suffix in (".py", ".yaml", ".typed", "") for path in map(Path, names[1]))
 
 
+def test_lines_of_the_larger_one_have_the_numbers_of_the_source() -> None:
+    """A traceback from a host leads to the right line; functions lose their docstrings only."""
+    root = Path(program.__file__).parents[3]
+    archive = zipfile.ZipFile(io.BytesIO(build(has_ps=True)))
+    changed = 0
+    for name in archive.namelist():
+        if not name.endswith(".py") or name == "__main__.py":
+            continue
+        packed, source = archive.read(name).split(b"\n"), (root / name).read_bytes().split(b"\n")
+        assert len(packed) == len(source), name
+        differs = [(p, s) for p, s in zip(packed, source, strict=True) if p != s]
+        assert {p.strip() for p, _ in differs} <= {b"", b'""'}, name
+        compile(b"\n".join(packed), name, "exec")
+        changed += len(differs)
+    assert changed > 1000
+
+
 def test_trainers_find_it_where_no_paddock_is_installed(launch: Launch, tmp_path: Path) -> None:
     """Behind what was in PYTHONPATH."""
     done = launch()

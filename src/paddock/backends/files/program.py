@@ -8,6 +8,7 @@ standard library only. A job that uses `paddock.ps` gets a larger one, with the 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import os
@@ -62,7 +63,25 @@ def _files(has_ps: bool) -> dict[str, bytes]:
         found = (p for p in (root / package).rglob("*") if p.suffix in (".py", ".yaml"))
         names += {str(p.relative_to(root)) for p in found}.difference(LEFT_OUT)
     sources = {f"paddock/{name}": (root / name).read_bytes() for name in sorted(names)}
+    if has_ps:  # a ConfigMap holds 1 MiB, and functions' docstrings are a tenth of that
+        sources = {n: _shortened(b) if n.endswith(".py") else b for n, b in sources.items()}
     return {"__main__.py": (PS_START if has_ps else START).encode(), **sources}
+
+
+def _shortened(source: bytes) -> bytes:
+    """The source without the docstrings of its functions; each line keeps its number."""
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        first = node.body[0]
+        if ast.get_docstring(node) is None or lines[first.lineno - 1][: first.col_offset].strip():
+            continue
+        assert first.end_lineno is not None  # of what was parsed from text
+        indent = lines[first.lineno - 1][: first.col_offset]
+        blank = [b"\n"] * (first.end_lineno - first.lineno)
+        lines[first.lineno - 1 : first.end_lineno] = [indent + b'""\n', *blank]
+    return b"".join(lines)
 
 
 @cache
