@@ -184,6 +184,39 @@ if not peer.recv(1):
     assert "ConnectionRefusedError" in ended.err
 
 
+def test_the_last_words_of_a_rank_that_chose_its_exit_code_are_shown(world: World) -> None:
+    """Rank 1 logged an exception and handled it, long before it gives up for another reason."""
+    text = """
+import logging
+if RANK == 1:
+    try:
+        {}["cache"]
+    except KeyError:
+        logging.exception("no cache yet, building it")
+    print("fatal: the loss is NaN since step 812, giving up", flush=True)
+    sys.exit(3)
+forever()
+"""
+    ended = world.run("--nproc_per_node", 2, world.script(text))
+    assert ended.code == 3
+    assert "fatal: the loss is NaN since step 812, giving up\n" in ended.err
+
+
+def test_the_whole_message_of_an_exception_is_shown(world: World) -> None:
+    """And the exception that it was raised from."""
+    text = """
+if RANK == 1:
+    try:
+        int("fast")
+    except ValueError as error:
+        raise ValueError("2 fields are wrong\\n  lr: no number\\nbatch: missing") from error
+forever()
+"""
+    ended = world.run("--nproc_per_node", 2, world.script(text))
+    assert "ValueError: 2 fields are wrong\n  lr: no number\nbatch: missing\n" in ended.err
+    assert "invalid literal for int() with base 10: 'fast'\n" in ended.err
+
+
 def test_a_peer_that_ends_well_is_no_culprit(world: World) -> None:
     """Ranks that finished before the failure did nothing wrong."""
     text = "tell('up', RANK, os.getpid())\nif RANK == 1:\n    gate()\n    sys.exit(9)\n"

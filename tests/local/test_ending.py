@@ -95,6 +95,54 @@ def test_a_traceback_counts_only_as_the_last_word() -> None:
     assert ends_with_traceback(not_compiled)
 
 
+def test_a_message_of_several_lines_is_shown_whole() -> None:
+    """As pydantic, torch and hydra write them, indented or not."""
+    message = b"ValueError: 2 fields are wrong\n  lr: 'fast' is not a number\nbatch: missing"
+    tail = PYTHON.replace(b"ValueError: loss is nan", message)
+    assert explain_end(tail) == tail.decode().partition("\n")[2].rstrip()
+
+
+def test_all_links_of_a_chain_are_shown() -> None:
+    """The first link is often the one that says why."""
+    assert explain_end(b"step 1\n" + CHAINED) == CHAINED.decode().rstrip()
+    cause = CHAINED.replace(
+        b"During handling of the above exception, another exception occurred:",
+        b"The above exception was the direct cause of the following exception:",
+    )
+    assert explain_end(PYTHON + b"step 2\n" + cause) == cause.decode().rstrip()
+
+
+def test_a_handled_traceback_does_not_hide_the_last_words() -> None:
+    """Of a rank that chose its exit code, and of one that exits with 1, as sys.exit(text) does."""
+    tail = PYTHON + b"step 2\nfatal: the loss is NaN since step 812, giving up\n"
+    for is_uncaught in (False, True):
+        shown = explain_end(tail, is_uncaught=is_uncaught)
+        assert shown.endswith("fatal: the loss is NaN since step 812, giving up")
+    many = PYTHON + b"step\n" * 50 + b"giving up\n"
+    assert "Traceback" not in explain_end(many, is_uncaught=False)
+    shown = explain_end(many, is_uncaught=True)
+    assert shown.startswith("Traceback") and shown.endswith("step\ngiving up")
+    assert len(shown.splitlines()) == 4 + TAIL_LINES + 1
+
+
+def test_a_group_of_exceptions_is_shown_from_its_top() -> None:
+    """Each exception of a group has a header of its own, indented."""
+    group = b"""  + Exception Group Traceback (most recent call last):
+  |   File "a.py", line 1, in <module>
+  | ExceptionGroup: two (2 sub-exceptions)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "a.py", line 3, in f
+    | ValueError: 1
+    +---------------- 2 ----------------
+    | Traceback (most recent call last):
+    |   File "a.py", line 4, in g
+    | TypeError: 2
+    +------------------------------------"""
+    assert explain_end(b"step 1\n" + group + b"\n") == group.decode()
+    assert ends_with_traceback(group)
+
+
 def test_nothing_is_found_in_nothing() -> None:
     """A process killed before its first line is no special case."""
     assert (find_traceback(b""), last_lines(b""), has_peer_loss(b"")) == ("", "", False)

@@ -24,6 +24,12 @@ TRACEBACK = "Traceback (most recent call last)"
 NOT_COMPILED = ("SyntaxError: ", "IndentationError: ", "TabError: ")
 # The outermost calls of a main thread: of a script, and of "python -m" (runpy).
 OUTERMOST = (", in <module>", ", in _run_module_as_main")
+# Between two tracebacks of one chain. Source: Lib/traceback.py.
+CHAINS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+GROUP = "  + Exception Group Traceback (most recent call last)"
 PADDLE_STACK = "C++ Traceback (most recent call last)"
 SIGTERM_OF_PADDLE = "sigterm (@0x"
 
@@ -219,6 +225,9 @@ def find_traceback(tail: bytes) -> str:
     if start < 0:
         return ""
     start = text.rfind("\n", 0, start) + 1
+    if text[start].isspace():  # one of a group's: the group is what was raised
+        group = text.rfind(GROUP, 0, start + len(GROUP))
+        start = group if group >= 0 else start
     lines = text[start:].split("\n")
     kept = lines[:1]
     for line in lines[1:]:
@@ -266,9 +275,38 @@ def is_of_traceback(exit_: Exit, tail: bytes, recorded: bytes = b"") -> bool:
     return not stack or any(name in stack.lstrip().partition("\n")[0] for name in OUTERMOST)
 
 
-def explain_end(tail: bytes) -> str:
-    """The lines to show of a failed process: its traceback if it left one, else its last lines."""
-    return find_traceback(tail) or last_lines(tail)
+def explain_end(tail: bytes, *, is_uncaught: bool = True) -> str:
+    """The lines to show of a failed process: the last that it wrote, and what led to them.
+
+    That is its last traceback, with all links of its chain, and all that came after it: the
+    exception's message has as many lines as it likes, and exit handlers write too. Of more than
+    TAIL_LINES the first and the last. is_uncaught: the process ended as by an uncaught exception;
+    of another, a traceback that is not its last word was handled: its last lines say why it ended.
+
+    >>> explain_end(b"Traceback (most recent call last):\\n  File\\nKeyError: 1\\nno data left",
+    ...     is_uncaught=False).splitlines()[-1]
+    'no data left'
+    """
+    traceback = find_traceback(tail)
+    if not traceback or not (is_uncaught or ends_with_traceback(tail)):
+        return last_lines(tail)
+    above, _, below = _text(tail).rpartition(traceback)
+    rest = below.strip("\n").split("\n") if below.strip() else []
+    links = [traceback]
+    while (start := _beginning_of_link(above)) >= 0:
+        links.insert(0, above[start:].rstrip())
+        above = above[:start]
+    if len(rest) > TAIL_LINES:  # the message goes on at the top, the last words are at the bottom
+        rest = [*rest[: TAIL_LINES // 2], "...", *rest[-TAIL_LINES // 2 :]]
+    return "\n".join(["\n\n".join(links), *map(_last_state, rest)])
+
+
+def _beginning_of_link(above: str) -> int:
+    """The place where the traceback begins that led to one below this text; -1 for none."""
+    if not above.rstrip().endswith(CHAINS):
+        return -1
+    start = above.rfind(TRACEBACK)
+    return above.rfind("\n", 0, start) + 1 if start >= 0 else -1
 
 
 # ------------------------------------------------------------------------------ OOM kills

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from time import monotonic, strftime
 
+from paddock.core.attempt.exits import EXIT_EXCEPTION
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.errors import for_terminal, problem_text
 from paddock.local.output.console import shown_keys
@@ -249,7 +250,7 @@ class ScreenReporter(Reporter):
             return
         from paddock.local.ending import explain_end
 
-        said = explain_end(culprit.tail.encode())
+        said = explain_end(culprit.tail.encode(), is_uncaught=culprit.code == EXIT_EXCEPTION)
         is_above = (culprit.role, culprit.rank) in self._shown and self._is_told(said)
         what = "its output is above" if said and is_above else said
         if not said:
