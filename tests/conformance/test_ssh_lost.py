@@ -51,7 +51,7 @@ def test_what_the_others_have_comes_and_who_cannot_be_asked_is_named(hosts: Host
 def test_stop_names_the_host_that_is_not_told_and_what_becomes_of_it(hosts: Hosts) -> None:
     """The others end, and so does what runs there."""
     lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
-    job = lab.submitted(lab.script("time.sleep(3600)\n"))
+    job = lab.submitted("--lease", 3, lab.script("time.sleep(3600)\n"))
     lab.until_up(6)
     lab.laptop.run(["ip", "route", "add", "unreachable", f"{hosts[1].address}/32"])
     done = lab.paddock("stop", job)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -215,6 +216,36 @@ forever()
     ended = world.run("--nproc_per_node", 2, world.script(text))
     assert "ValueError: 2 fields are wrong\n  lr: no number\nbatch: missing\n" in ended.err
     assert "invalid literal for int() with base 10: 'fast'\n" in ended.err
+
+
+# A launcher that waits for no output at all when a rank has ended, as if its disk were slow.
+IMPATIENT = """
+import sys
+import paddock.local.ending
+paddock.local.ending.EVIDENCE_SECONDS = -1.0
+sys.argv[:4] = ["paddock"]
+from paddock.cli.main import main
+main()
+"""
+
+
+def test_what_was_read_late_is_in_the_verdict(world: World) -> None:
+    """200 ranks, or a slow disk: the end of a rank is known before its last words are read."""
+    text = """
+if RANK == 1:
+    raise ValueError("label 7 is out of range")
+signal.signal(signal.SIGTERM, lambda *_: [tell("told"), gate(), os._exit(0)])
+forever()
+"""
+    running = world.start(
+        "--nproc_per_node", 2, world.script(text), before=(sys.executable, "-c", IMPATIENT)
+    )
+    world.events.wait("told")
+    world.open_gate(1)
+    ended = running.end()
+    assert "ValueError: label 7 is out of range" in ended.err
+    assert "it wrote nothing" not in ended.err
+    assert ended.code == 1
 
 
 def test_a_peer_that_ends_well_is_no_culprit(world: World) -> None:

@@ -6,7 +6,7 @@ reports back, and tells the people at this node what happens.
 
 from __future__ import annotations
 
-from paddock.core.attempt.exits import Exit
+from paddock.core.attempt.exits import Exit, add_or_amend
 from paddock.core.attempt.policy import Verdict
 from paddock.core.plan import make_plan
 from paddock.core.rendezvous import messages
@@ -149,7 +149,9 @@ class Member:
     def exited(self, exit_: Exit) -> None:
         if self._translate is not None:
             exit_ = self._translate(exit_)
-        self.exits.append(exit_)
+        if exit_.attempt != self.attempt:
+            return  # its output was read when another attempt had begun
+        add_or_amend(self.exits, exit_)
         self.tell(messages.Exited(exit_))
 
     @property

@@ -90,18 +90,24 @@ class Endings:
         self._oom_kills = oom_kills()
 
     def report(self, exit_: Exit, stream: ProcessStream) -> None:
-        """Pass an exit on with the evidence from its output; soon, even if output is stuck."""
+        """Pass an exit on with the evidence from its output; soon, even if output is stuck.
+
+        Where its output could not be read in time, it is passed on again when that has been read.
+        """
         if exit_.ok:
             self._events.exited(exit_)
             return
         known = self.with_oom(exit_)
-        is_sent = False
+        is_read = False
 
         def send(evidence: Exit) -> None:
-            nonlocal is_sent
-            if not is_sent:
-                is_sent = True
-                self._events.exited(evidence)
+            nonlocal is_read
+            is_read = True
+            self._events.exited(evidence)
+
+        def send_unread() -> None:
+            if not is_read:
+                self._events.exited(replace(known, is_unread=True))
 
         def seen(tail: bytes, error_at_ns: int) -> None:
             said = read_error(stream.error_file)
@@ -119,7 +125,7 @@ class Endings:
             self._loop.post(lambda: send(evidence))
 
         name = f"evidence {exit_.role} {exit_.rank}"
-        self._loop.at(name, monotonic() + EVIDENCE_SECONDS, lambda: send(known))
+        self._loop.at(name, monotonic() + EVIDENCE_SECONDS, send_unread)
         self._output.peek(stream, seen)
 
     def with_oom(self, exit_: Exit) -> Exit:

@@ -15,7 +15,7 @@ The first reason wins: what made the attempt stop is not changed by what came af
 
 from __future__ import annotations
 
-from paddock.core.attempt.exits import Exit, find_culprit, unfinished
+from paddock.core.attempt.exits import Exit, add_or_amend, find_culprit, unfinished
 from paddock.core.attempt.policy import NoRetry, Retry, Verdict, decide_restart
 from paddock.core.job import LEASE_SECONDS
 from paddock.core.value import value
@@ -80,7 +80,8 @@ class Attempt:
         self.unstopped.discard(member)
 
     def add_exit(self, exit_: Exit) -> None:
-        self.exits.append(exit_)
+        if add_or_amend(self.exits, exit_):
+            return
         if exit_.ok and exit_.role in WORKER_ROLES:
             self.workers_done += 1
         if exit_.role == "worker" and 0 <= exit_.node_rank < len(self._alive):

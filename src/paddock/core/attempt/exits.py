@@ -48,7 +48,8 @@ class Exit:
     peer_loss: its last lines say that it lost a peer; timed_out: that it waited for its peers in
     vain. error_at_ns: when the traceback that it ended with arrived, 0 if none; one that was logged
     at the top of a script and handled looks the same. tail: its last lines; log: path of its log on
-    its host. memory: of one that SIGKILL ended, what it could have.
+    its host. memory: of one that SIGKILL ended, what it could have. is_unread: its output had not
+    been read yet; the exit may come again, with what was read.
     """
 
     role: str
@@ -70,6 +71,7 @@ class Exit:
     tail: str = ""
     log: str = ""
     memory: str = ""
+    is_unread: bool = False
 
     @property
     def ok(self) -> bool:
@@ -139,6 +141,16 @@ class Exit:
         else:
             ended = f"exited with code {self.code}"
         return f"timed out waiting for others ({ended})" if self.timed_out else ended
+
+
+def add_or_amend(exits: list[Exit], exit_: Exit) -> bool:
+    """Add an exit; or, and then return True, replace it where its output had not been read."""
+    for number, known in enumerate(exits):
+        if known.is_unread and (known.role, known.rank) == (exit_.role, exit_.rank):
+            exits[number] = exit_
+            return True
+    exits.append(exit_)
+    return False
 
 
 def unfinished(exits: Iterable[Exit]) -> str:

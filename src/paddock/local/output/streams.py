@@ -204,6 +204,8 @@ class OutputThread:
         """
 
         def read() -> None:
+            # First what others wrote before it ended: tracebacks are dated when they are read.
+            self._read_ready(0, max(1, len(self._streams)))
             for one in stream.both():
                 if one.is_open:
                     self._read_rest(one)
@@ -233,12 +235,7 @@ class OutputThread:
 
     def _run(self) -> None:
         while self._is_running or self._console.is_waiting or self._calls:
-            for fd, _events in self._epoll.poll(self._timeout(), 64):
-                stream = self._streams.get(fd)
-                if stream is not None:
-                    self._read_once(stream)
-                elif fd == self._wake_read:
-                    self._read_wake()
+            self._read_ready(self._timeout(), 64)
             self._gather_short_lines()
             while self._calls:
                 self._calls.popleft()()
@@ -249,6 +246,15 @@ class OutputThread:
                 self._pause_shown()
             elif not self._console.is_waiting:
                 self._resume_shown()
+
+    def _read_ready(self, timeout: float | None, count: int) -> None:
+        """Take a chunk of each stream that has something, at most so many."""
+        for fd, _events in self._epoll.poll(timeout, count):
+            stream = self._streams.get(fd)
+            if stream is not None:
+                self._read_once(stream)
+            elif fd == self._wake_read:
+                self._read_wake()
 
     def _gather_short_lines(self) -> None:
         """Rest a moment when short lines come one by one: woken for each, we and the writer would

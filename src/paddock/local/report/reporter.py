@@ -23,6 +23,7 @@ from paddock.local.output.console import shown_keys
 from paddock.local.report.text import (
     FIRST_FAILURE,
     LEVELS,
+    UNREAD,
     cancel_text,
     configuration_lines,
     consequence_text,
@@ -255,6 +256,8 @@ class ScreenReporter(Reporter):
         what = "its output is above" if said and is_above else said
         if not said:
             what = f"it wrote nothing{culprit.silence}"
+            if culprit.is_unread:
+                what = f"its output {UNREAD}"
         log = f"log: {_short(culprit.log)} on {culprit.host}" if culprit.log else ""
         if what == said:
             self._write(f"{said}\n")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
 RULE_WIDTH = 80
+UNREAD = "could not be read in time"
 ABSENT_MAX = 4  # told with their last lines
 FIRST_FAILURE = "first failure: "  # before the root cause
 
@@ -150,9 +151,10 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
     if not has_last_words(culprit):
         return []
     if not culprit.tail:
-        text = (
-            f"{culprit.name} wrote nothing (log: {culprit.log} on {culprit.host}){culprit.silence}"
-        )
+        log = f"(log: {culprit.log} on {culprit.host})"
+        text = f"{culprit.name} wrote nothing {log}{culprit.silence}"
+        if culprit.is_unread:
+            text = f"the output of {culprit.name} {UNREAD} {log}"
         return [("ERROR", text)] if culprit.log else []
     from paddock.local.ending import explain_end  # once a rank has failed
 
