@@ -233,15 +233,18 @@ def test_what_was_read_late_is_in_the_verdict(world: World) -> None:
     """200 ranks, or a slow disk: the end of a rank is known before its last words are read."""
     text = """
 if RANK == 1:
+    gate()
     raise ValueError("label 7 is out of range")
 signal.signal(signal.SIGTERM, lambda *_: [tell("told"), gate(), os._exit(0)])
+tell("up")
 forever()
 """
     running = world.start(
         "--nproc_per_node", 2, world.script(text), before=(sys.executable, "-c", IMPATIENT)
     )
-    world.events.wait("told")
-    world.open_gate(1)
+    for word in ("up", "told"):
+        world.events.wait(word)
+        world.open_gate(1)
     ended = running.end()
     assert "ValueError: label 7 is out of range" in ended.err
     assert "it wrote nothing" not in ended.err

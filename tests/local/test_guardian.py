@@ -385,6 +385,7 @@ def zombies():
             except OSError:
                 pass
     return count
+gate()  # all of them have begun to end
 until = time.monotonic() + 5
 while zombies() > WORLD - 1 and time.monotonic() < until:
     time.sleep(0.01)
@@ -397,6 +398,7 @@ def test_orphans_of_ranks_stay_no_zombies_while_the_job_runs(world: World, warm:
     """They would count against the limit of processes, and a rank could fork no more."""
     running = world.start("--nproc_per_node", 2, "--warm", warm, world.script(ORPHANS))
     world.events.wait("orphan", count=50)
+    world.open_gate(1)
     [(_, zombies, _)] = world.events.wait("zombies")
     ended = running.end()
     assert (ended.code, int(zombies) <= 1) == (0, True)
@@ -410,6 +412,8 @@ def test_orphans_stay_no_zombies_where_the_guardian_is_the_init_of_a_container(
     if subprocess.run([*before, "true"], capture_output=True).returncode:
         pytest.skip("no namespace of processes may be made here")
     running = world.start("--nproc_per_node", 1, world.script(ORPHANS), before=before)
+    world.events.wait("orphan", count=50)
+    world.open_gate(1)
     assert [int(zombies) for _, zombies, _ in world.events.wait("zombies")] == [0]
     assert running.end().code == 0
 

@@ -215,8 +215,10 @@ def test_ranks_of_a_launch_whose_two_processes_are_killed_are_named_and_stopped(
     terminal.control()
     wait_until(lambda: bool(terminal.record()["details"].get("uid")))
     launcher = running.launcher_pid()
-    for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: neither acts for the other
-        for pid in (running.pid, launcher):
+    # Stopped first: neither acts for the other. The launcher first: its group of processes would
+    # be orphaned by the guardian's end, and a group that is orphaned is woken up.
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in (launcher, running.pid):
             os.kill(pid, number)
     running.process.wait()
     run_id = terminal.record()["id"]
@@ -243,7 +245,7 @@ def test_stop_touches_no_rank_of_another_run_in_the_same_log_directory(terminal:
     wait_until(lambda: bool(terminal.record()["details"].get("uid")))
     run_id, launcher = terminal.record()["id"], first.launcher_pid()
     for number in (signal.SIGSTOP, signal.SIGKILL):
-        for each in (first.pid, launcher):
+        for each in (launcher, first.pid):
             os.kill(each, number)
     first.process.wait()
     second = terminal.launch("--log-dir", place, script)

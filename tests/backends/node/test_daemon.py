@@ -194,7 +194,7 @@ def test_what_outlived_the_daemon_too_is_named_until_stop_has_ended_it(
     pids += [child for pid in pids for child in children_of(pid)]
     [launcher] = {parent_of(pid) for pid in up(job).values()}
     guardian = parent_of(launcher)
-    killed = parent_of(guardian), guardian, launcher
+    killed = launcher, guardian, parent_of(guardian)  # the end of one above would wake it up
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for pid in killed:
             os.kill(pid, number)
