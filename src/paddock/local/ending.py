@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from time import monotonic
 
+from paddock.core.attempt.exits import EXIT_EXCEPTION
 from paddock.core.value import replace
 
 TYPE_CHECKING = False
@@ -305,6 +306,11 @@ def explain_end(tail: bytes, *, is_uncaught: bool = True) -> str:
     if len(rest) > TAIL_LINES:  # the message goes on at the top, the last words are at the bottom
         rest = [*rest[: TAIL_LINES // 2], "...", *rest[-TAIL_LINES // 2 :]]
     return "\n".join(["\n\n".join(links), *map(_last_state, rest)])
+
+
+def last_words(culprit: Exit) -> str:
+    """The lines to show of this failed process; "" of one whose output is empty or not read."""
+    return explain_end(culprit.tail.encode(), is_uncaught=culprit.code == EXIT_EXCEPTION)
 
 
 def _beginning_of_link(above: str) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import os
 from time import monotonic, strftime
 
-from paddock.core.attempt.exits import EXIT_EXCEPTION
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.errors import for_terminal, problem_text
 from paddock.local.output.console import shown_keys
@@ -249,9 +248,9 @@ class ScreenReporter(Reporter):
     def _last_words(self, level: str, culprit: Exit) -> None:
         if LEVELS[level] < self._level or not has_last_words(culprit):
             return
-        from paddock.local.ending import explain_end
+        from paddock.local.ending import last_words
 
-        said = explain_end(culprit.tail.encode(), is_uncaught=culprit.code == EXIT_EXCEPTION)
+        said = last_words(culprit)
         is_above = (culprit.role, culprit.rank) in self._shown and self._is_told(said)
         what = "its output is above" if said and is_above else said
         if not said:

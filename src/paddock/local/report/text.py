@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from paddock.core.attempt.exits import EXIT_EXCEPTION, NOT_STARTED, SIGNAL_NAMES, own_failures
+from paddock.core.attempt.exits import NOT_STARTED, SIGNAL_NAMES, own_failures
 from paddock.errors import EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
@@ -156,9 +156,9 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
         if culprit.is_unread:
             text = f"the output of {culprit.name} {UNREAD} {log}"
         return [("ERROR", text)] if culprit.log else []
-    from paddock.local.ending import explain_end  # once a rank has failed
+    from paddock.local.ending import last_words  # once a rank has failed
 
-    shown = explain_end(culprit.tail.encode(), is_uncaught=culprit.code == EXIT_EXCEPTION)
+    shown = last_words(culprit)
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
     return [("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}")]
 
