@@ -28,6 +28,7 @@ from paddock.agent.transport.wire import (
     session_key,
 )
 from paddock.core.endpoint import join_endpoint
+from paddock.core.job import LEASE_SECONDS
 from paddock.core.rendezvous.messages import Envelope, Heartbeat, HeartbeatAck
 from paddock.core.value import replace
 from paddock.errors import EXIT_DEADLINE, PaddockError
@@ -49,8 +50,6 @@ GREETING_SECONDS = 5.0
 GREETING_SECONDS_MIN = 0.5
 SILENT_TIMES_MAX = 3
 FENCE_SHARE = 0.92  # a member gives up its lease a little before the coordinator takes it
-# A lease of minutes needs no more heartbeats, but clocks are compared, and silence dated, by them.
-HEARTBEAT_SECONDS_MAX = 0.75
 CLOCK_SAMPLES = 8
 
 
@@ -250,11 +249,9 @@ class CoordinatorClient:
         if self._state != "joined":
             return
         self.send(Envelope(self.uid, -1, Heartbeat(self._loop.now_ns())))
-        self._loop.at(
-            self._timer + "heartbeat",
-            self._loop.now() + min(self._lease / 4, HEARTBEAT_SECONDS_MAX),
-            self._send_heartbeat,
-        )
+        # No rarer with a lease of minutes: they compare clocks, and date silence.
+        again_at = self._loop.now() + min(self._lease, LEASE_SECONDS) / 4
+        self._loop.at(self._timer + "heartbeat", again_at, self._send_heartbeat)
         self._loop.at(self._timer + "lease", self._lease_until, self._on_lease_over)
 
     def _on_heartbeat_ack(self, ack: HeartbeatAck) -> None:
