@@ -70,9 +70,16 @@ def _leaf(
 
 
 def _spread(
-    rows: paddle.Tensor, inverse: NDArray[Any], shape: Sequence[int], starts: Keys | None, how: str
+    rows: paddle.Tensor,
+    inverse: NDArray[Any],
+    shape: Sequence[int],
+    starts: Keys | None,
+    how: str,
+    weights: paddle.Tensor | None = None,
 ) -> paddle.Tensor:
     each, dim = functional.embedding(dlpack.from_dlpack(inverse), rows), rows.shape[-1]
+    if weights is not None:
+        each = each * weights.astype("float32").reshape([-1, 1])
     if starts is None:
         each = each.reshape([*shape, dim])
         if how == "none":
@@ -101,6 +108,8 @@ PADDLE = Framework(
     share=_share,
     leaf=_leaf,
     spread=_spread,
+    with_zeros=lambda rows: paddle.concat([rows, paddle.zeros([1, rows.shape[-1]])]),
+    take=lambda vector, places: vector[dlpack.from_dlpack(places)],
 )
 
 

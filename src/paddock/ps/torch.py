@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional
 
 from paddock.errors import UsageError
-from paddock.ps.adapters.arguments import Floats, Keys, TableClient
+from paddock.ps.adapters.arguments import POOLINGS, Floats, Keys, TableClient
 from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
 from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
@@ -77,14 +77,24 @@ def _leaf(
 
 
 def _spread(
-    rows: torch.Tensor, inverse: NDArray[Any], shape: Sequence[int], starts: Keys | None, how: str
+    rows: torch.Tensor,
+    inverse: NDArray[Any],
+    shape: Sequence[int],
+    starts: Keys | None,
+    how: str,
+    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     places = torch.from_numpy(inverse).to(rows.device)
     if how == "none":
         return functional.embedding(places, rows).reshape(*shape, rows.shape[-1])
+    options: dict[str, Any] = {"mode": how}
     if starts is None:
-        return functional.embedding_bag(places.reshape(*shape), rows, mode=how)
-    return functional.embedding_bag(places, rows, torch.from_numpy(starts).to(places), mode=how)
+        places = places.reshape(*shape)
+    else:
+        options["offsets"] = torch.from_numpy(starts).to(places)
+    if weights is not None:
+        options["per_sample_weights"] = weights.to(rows).reshape(places.shape)
+    return functional.embedding_bag(places, rows, **options)
 
 
 def _trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -108,6 +118,8 @@ TORCH = Framework(
     share=_share,
     leaf=_leaf,
     spread=_spread,
+    with_zeros=lambda rows: functional.pad(rows, (0, 0, 0, 1)),
+    take=lambda vector, places: vector[torch.from_numpy(places).to(vector.device)],
 )
 
 
@@ -264,6 +276,7 @@ def rows_of(
 class Embedding(EmbeddingBase, nn.Module):
     __doc__ = EmbeddingBase.__doc__
     framework = TORCH
+    poolings = (*POOLINGS, "max")
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -388,3 +388,45 @@ def test_a_deep_copy_shares_the_table_and_the_client() -> None:
     twin = copy.deepcopy(paddle.nn.Sequential(layer))[0]
     assert twin.rows.client is client
     assert (layer.rows.forget(), twin.rows.forget()) == (1, 0)
+
+
+@pytest.mark.parametrize("mode", ["none", "sum", "mean"])
+def test_padding_is_zeros_and_no_part_of_a_bag(mode: str) -> None:
+    """As paddle.nn.Embedding's; in bags it counts for nothing."""
+    client = FakeClient()
+    layer = ps_paddle.Embedding(client, "t", 4, optimizer=SGD, mode=mode, padding_idx=0)
+    rows = client.pull("t", np.arange(10), distinct=True)
+    rows[0] = 0.0
+    ids = np.array([[3, 0, 5], [0, 0, 0], [7, 7, 0]])
+    wanted = rows[ids]
+    if mode != "none":
+        wanted = wanted.sum(1)
+        if mode == "mean":
+            wanted = wanted / np.float32([[2], [1], [2]])
+    out = layer(paddle.to_tensor(ids))
+    assert np.allclose(out.numpy(), wanted, rtol=0, atol=1e-6)
+    out.sum().backward()
+    ((_, keys, _),) = client.pushes
+    assert keys.tolist() == [3, 5, 7]
+    assert not layer(paddle.to_tensor([[0, 0]])).numpy().any()
+
+
+@pytest.mark.parametrize("padding_idx", [None, 0])
+def test_ids_are_summed_with_weights(padding_idx: int | None) -> None:
+    """Which have gradients, too; what cannot be had says what is instead of it."""
+    client = FakeClient()
+    layer = ps_paddle.Embedding(
+        client, "t", 4, optimizer=SGD, pooling="sum", padding_idx=padding_idx
+    )
+    rows = client.pull("t", np.array([3, 5, 7]), distinct=True)
+    ids, weights = paddle.to_tensor([[3, 5], [7, 3]]), paddle.to_tensor([[0.5, 2.0], [1.0, -1.0]])
+    weights.stop_gradient = False
+    out = layer(ids, None, weights)
+    wanted = [rows[0] * 0.5 + rows[1] * 2, rows[2] - rows[0]]
+    assert np.allclose(out.numpy(), wanted, rtol=0, atol=1e-6)
+    out.sum().backward()
+    assert np.allclose(weights.grad.numpy(), rows.sum(1)[[[0, 1], [2, 0]]], rtol=0, atol=1e-6)
+    ((_, _, grads),) = client.pushes
+    assert np.allclose(grads[:, 0], [-0.5, 2.0, 1.0])
+    with pytest.raises(UsageError, match="takes no max_norm"):
+        ps_paddle.Embedding(client, "u", 4, max_norm=1.0)

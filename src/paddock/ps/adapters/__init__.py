@@ -2,6 +2,7 @@
 
 arguments    optimizers, specs, poolings and offsets as a user gives them
 framework    the functions that an adapter calls of its framework
+options      options of a framework's embedding that are refused, and why
 rows         a sparse table: looked up by distinct id, gradients pushed as one
 embedding    an embedding; collection has several of them, in one round trip
 collection   EmbeddingCollection and its KeyedJagged

@@ -188,5 +188,5 @@ class CollectionBase:
             for feature, name in zip(bags.features, names, strict=True):
                 part = found.inverse[at : at + len(ids[feature])]
                 at += len(part)
-                out[name] = spread(rows, part, part.shape, starts[feature], layer.pooling)
+                out[name] = spread(rows, part, part.shape, starts[feature], layer.pooling, None)
         return out

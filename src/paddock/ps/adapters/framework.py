@@ -27,8 +27,9 @@ class Framework:
     share(vector): its tensors get its values, where they can its memory. It returns what brings
     them what was pulled later. leaf(rows, like, learns, take): the rows as the leaf of a graph, on
     the device of `like`; if it learns, take() is given its gradient. spread(rows, inverse, shape,
-    starts, pooling): rows[inverse] as (*shape, dim), or pooled: of each row of shape, or from
-    `starts` on.
+    starts, pooling, weights): rows[inverse] as (*shape, dim), or pooled: of each row of shape, or
+    from `starts` on; summed with a weight for each, where there are weights. with_zeros(rows): the
+    rows, and a row of zeros behind them. take(vector, places): vector[places].
     """
 
     tensor: type[Any]
@@ -41,4 +42,6 @@ class Framework:
     assign: Callable[[Any, Floats], None]
     share: Callable[[Any], Callable[[], object]]
     leaf: Callable[[Floats, Any, bool, Callable[[Floats], None]], Any]
-    spread: Callable[[Any, NDArray[Any], Sequence[int], Keys | None, str], Any]
+    spread: Callable[[Any, NDArray[Any], Sequence[int], Keys | None, str, Any], Any]
+    with_zeros: Callable[[Any], Any]
+    take: Callable[[Any, NDArray[Any]], Any]

@@ -97,7 +97,7 @@ class ServerEmbedding:
         take = partial(self.rows.receive, found)
         # Also of a layer in eval(): Paddle's gradients do not ask for that.
         leaf = PADDLE.leaf(found.rows, x, True, take)
-        out = PADDLE.spread(leaf, found.inverse, x.shape, None, "none")
+        out = PADDLE.spread(leaf, found.inverse, x.shape, None, "none", None)
         if padding is None or padding < 0 or not (ids == padding).any():
             return out
         # Zeros; but as alone the row has its gradient, which counts where norms are clipped.

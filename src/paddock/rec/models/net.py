@@ -92,10 +92,10 @@ class Table:
         rows, inverse = layer.leaf(found, self._like), found.inverse
         spread = layer.framework.spread
         if isinstance(ids, Fields) and ids.lengths is not None:
-            pooled = spread(rows, inverse, ids.values.shape, ids.starts, "sum")
+            pooled = spread(rows, inverse, ids.values.shape, ids.starts, "sum", None)
             return pooled.reshape([*ids.shape, self.spec.dim])
         shape = ids.values.shape if isinstance(ids, Fields) else ids.shape
-        return spread(rows, inverse, shape, None, "none")
+        return spread(rows, inverse, shape, None, "none", None)
 
     def ids(self, ids: Fields | NDArray[np.int64]) -> NDArray[np.int64]:
         """The ids, flat, (n,) int64. Raises UsageError for one that is not below `rows`."""
