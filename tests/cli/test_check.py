@@ -96,7 +96,7 @@ def test_a_wrong_sum_is_a_failure_with_its_cause_and_its_logs(tmp_path: Path) ->
     first, second = done.stdout.splitlines()
     assert done.returncode == 1
     assert first.startswith("torch: failed after ")
-    assert first.endswith("exited with code 1: the all-reduce of 1 and 2 gave 4.0")
+    assert first.endswith("exited with code 1; last line: the all-reduce of 1 and 2 gave 4.0")
     assert Path(second.removeprefix("  logs: "), "workerlog.0").exists()
     shutil.rmtree(Path(second.removeprefix("  logs: ")).parent)
 
@@ -143,7 +143,7 @@ def test_the_cause_is_the_first_failure_and_its_last_line(tmp_path: Path) -> Non
     (tmp_path / "fails.py").write_text("raise ImportError('libx.so')")
     for words, expected in (
         ([*job, "nosuch.py"], "'nosuch.py' does not exist"),
-        ([*job, "fails.py"], " exited with code 1: ImportError: libx.so"),
+        ([*job, "fails.py"], " raised ImportError: libx.so"),
     ):
         command = [sys.executable, "-m", "paddock", *words]
         code = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=25).returncode

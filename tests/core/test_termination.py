@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paddock.core.attempt.exits import Exit
-from paddock.core.attempt.termination import LastWords, read_end, termination_message
+from paddock.core.attempt.termination import LastWords, error_line, read_end, termination_message
 
 TRACEBACK = (
     'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\n    f()\n'
@@ -62,7 +62,7 @@ def test_a_message_says_which_rank_failed_and_whether_it_was_in_this_pod() -> No
             "rank 1", "job-worker-1", 1, is_here
         )  # fmt: skip
         assert words.error == "ValueError: bad sample 812"
-        assert text.splitlines()[-1] == "rank 1 failed: ValueError: bad sample 812"
+        assert text.splitlines()[-1] == "rank 1 failed"
     assert words.exits == (("worker", 1, "failed", 1),)
     assert len(termination_message("x" * 9000, failed("é" * 9000), [failed()] * 999, 1)) < 4096
 
@@ -106,3 +106,21 @@ def test_what_is_no_launchers_message_is_told_by_its_last_line() -> None:
     assert read_end(None) == LastWords()
     for broken in ('{"paddock":1', '{"paddock":1,"here":3}', '{"paddock":[]}', "[[[" * 99):
         assert read_end(f"{broken}\nthe end").error == "the end"
+
+
+def test_of_an_exception_group_its_message_and_its_first_exception_are_told() -> None:
+    """As Python prints it, below the stack of what was raised first; and above what came of it."""
+    group = (
+        "  + Exception Group Traceback (most recent call last):\n"
+        '  |   File "a.py", line 4, in <module>\n  |     f()\n'
+        "  | ExceptionGroup: 2 loaders failed (2 sub-exceptions)\n"
+        "  +-+---------------- 1 ----------------\n    | ValueError: bad sample 812\n"
+        "    +---------------- 2 ----------------\n    | KeyError: 'b'\n"
+        "    +------------------------------------\n"
+    )
+    error = "ExceptionGroup: 2 loaders failed (2 sub-exceptions): ValueError: bad sample 812"
+    assert error_line(group, 1) == error
+    assert error_line(f"{TRACEBACK}\nThe above exception was\n\n{group}", 1) == error
+    assert error_line(f"{group}\nThe above exception was\n\n{TRACEBACK}", 1) == (
+        "ValueError: bad sample 812"
+    )

@@ -193,6 +193,25 @@ def test_a_failed_run_tells_why_later(terminal: Terminal) -> None:
     assert terminal.type("logs", "last", "--around-failure", "1h").stdout.count("ok") == 2
 
 
+def test_verbs_name_the_exception_and_the_command_that_shows_its_traceback(
+    terminal: Terminal,
+) -> None:
+    """A code that the script chose is told with its last line: it is no exception's."""
+    raises = terminal.world.script("if RANK: raise ValueError('label 7\\nis out of range')")
+    assert terminal.run("--nproc_per_node", 2, raises).code == 1
+    terminal.env["COLUMNS"] = "300"
+    (_, row) = terminal.type("list").stdout.splitlines()
+    assert row.endswith(" raised ValueError: label 7 is out of range")
+    assert "rank 1 (pid " in row and "exited with code" not in row
+    *_, last = terminal.type("status").stdout.splitlines()
+    what, _, command = last.partition(": paddock ")
+    assert what == "  its traceback"
+    assert "ValueError: label 7" in terminal.type(*shlex.split(command)).stdout
+    leaves = terminal.world.script("print('epoch 3: the loss is NaN'); sys.exit(77)")
+    assert terminal.run(leaves).code == 77
+    assert " exited with code 77; last line: epoch 3: the loss is NaN" in terminal.status()["why"]
+
+
 def test_a_run_that_is_killed_is_lost(terminal: Terminal) -> None:
     running = terminal.launch(terminal.world.script("tell('up'); forever()"))
     terminal.world.events.wait("up")

@@ -119,7 +119,7 @@ def test_work_that_a_restart_does_again_is_lost() -> None:
 
 
 def progress(at: float, step: int, **more: object) -> dict[str, object]:
-    return row(at, "progress", rank=0, step=step, **more)
+    return row(at, "progress", **{"rank": 0, "step": step, **more})
 
 
 def test_work_is_lost_to_an_attempt_that_comes_after_one_without_a_step() -> None:
@@ -144,6 +144,46 @@ def test_a_rank_without_a_node_waits_for_one() -> None:
     }  # fmt: skip
 
 
+def renumbered(at: float, *ranks: int, node: str = "a") -> dict[str, object]:
+    """An attempt with these ranks on a node."""
+    listed = [["worker", rank, 100 + rank, ""] for rank in ranks]
+    return row(at, "attempt", attempt=int(at), ranks=listed, node=node)
+
+
+def test_a_rank_with_another_number_is_the_same_rank() -> None:
+    """As after the loss of a node, or when one joins: a node's own rows know its own ranks only."""
+    rows = [row(0, "begin", node="a"), renumbered(0, 1), progress(0, 0, rank=1)]
+    rows += [
+        row(10, "attempt_end"),
+        renumbered(10, 0),
+        progress(10, 1),
+        row(20, "attempt_end"),
+        renumbered(20, 2),
+    ]
+    rows += [progress(20, 2, rank=2), row(30, "end")]
+    assert spent(*rows) == {"useful": 30}
+
+
+def test_a_rank_that_is_held_is_so_in_its_own_attempt() -> None:
+    """Its number may be another rank's in the next."""
+    rows = [row(0, "begin", node="a"), renumbered(0, 0, 1), progress(0, 0)]
+    rows += [progress(0, 0, rank=1), row(10, "held", rank=1, seconds=5.0), progress(12, 1)]
+    rows += [row(20, "attempt_end"), renumbered(20, 1, 2), progress(20, 2, rank=1)]
+    rows += [progress(20, 2, rank=2), row(30, "end")]
+    assert spent(*rows) == {"useful": 60 - 15, "stalled": 15}
+
+
+def test_a_node_that_comes_for_another_has_its_place() -> None:
+    """Else a run of two nodes would have paid for three all the time."""
+    rows = [row(0, "begin", node="a"), row(0, "begin", node="b")]
+    rows += [renumbered(0, 0, node="a"), renumbered(0, 1, node="b"), progress(0, 0)]
+    rows += [progress(0, 0, rank=1), row(10, "attempt_end", attempt=0, node="a")]
+    rows += [row(10, "attempt_end", attempt=0, node="b"), row(10, "begin", node="c")]
+    rows += [renumbered(10, 0, node="b"), renumbered(10, 1, node="c"), progress(10, 1)]
+    rows += [progress(10, 1, rank=1), row(20, "end", node="b")]
+    assert spent(*rows) == {"useful": 40}
+
+
 def test_a_node_that_leaves_does_not_end_the_run() -> None:
     """Its launcher's end is the end of its own history, and the others go on."""
     nodes = [[row(0, "begin", node=n), {**attempt(1, 0), "node": n,
@@ -165,11 +205,13 @@ def test_a_stall_and_the_wait_for_nodes_have_their_own_kind() -> None:
 
 
 def test_the_line_says_the_largest_first() -> None:
-    bill = bill_of(
-        HistoryRows((row(0, "begin"), attempt(2), row(2, "line", rank=0), row(10, "end")))
-    )
-    assert bill is not None
-    assert bill_line(bill) == "80 % useful, 20 % start · 10.0 s x 2 ranks = 0.0056 rank-hours"
+    """Of ranks that tell no step nobody knows what was useful: they may have imported."""
+    rows = [row(0, "begin"), attempt(2), row(2, "line", rank=0), row(10, "end")]
+    sum_of_it = "20 % start · 10.0 s x 2 ranks = 0.0056 rank-hours"
+    for more, name in (([], "running"), ([progress(2, 0)], "useful")):
+        bill = bill_of(HistoryRows((*rows[:2], *more, *rows[2:])))
+        assert bill is not None
+        assert bill_line(bill) == f"80 % {name}, {sum_of_it}"
 
 
 def test_a_run_that_never_began_has_no_bill() -> None:

@@ -25,8 +25,9 @@ from paddock.cli.main import run as run_command
 from paddock.core.attempt.exits import Exit
 from paddock.core.attempt.policy import Verdict, decide_restart
 from paddock.core.job import Restart
+from paddock.core.value import replace
 from paddock.errors import UsageError
-from paddock.local.report.text import cancel_text, culprit_text
+from paddock.local.report.text import cancel_text, culprit_text, error_text
 from paddock.local.runs.entry import registry_folder
 from paddock.watch import svg
 from paddock.watch.bill import KINDS
@@ -122,6 +123,9 @@ def test_sentences_that_come_with_a_run_have_their_chinese() -> None:
         {"cause": "not-found", "tail": "x"})]  # fmt: skip
     texts = [culprit_text(each) for each in ends]
     texts += [f"{each.name} {each.how}" for each in ends]
+    texts += [error_text(replace(ends[0], code=code, tail=tail, attempt=attempt))
+              for code, tail in ((1, 'File "a", line 1\nKeyError: 7'), (7, "x"))
+              for attempt in (0, 2)]  # fmt: skip
     texts += [why for _, why in STATES.values() if why]
     texts += [_reason(word) for word, why in REASONS.items() if why]
     texts += [KILLED, TOLD, UNSEEN, BY_US, LOST, *STEPS_FROM.values(),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from paddock.core.plan import make_plan
 from paddock.core.value import value
-from paddock.local.report.text import verdict_text
+from paddock.local.report.text import recorded_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def _rank_row(proc: Proc, end: Exit | None) -> dict[str, object]:
 def verdict_row(verdict: Verdict, failed_at: float | None = None) -> dict[str, object]:
     """The row of the verdict. failed_at: when the root cause ended, in seconds since 1970."""
     row: dict[str, object] = {
-        "kind": verdict.kind, "code": verdict.exit_code, "text": verdict_text(verdict),
+        "kind": verdict.kind, "code": verdict.exit_code, "text": recorded_text(verdict),
     }  # fmt: skip
     if verdict.kind == "cancel":
         row["is_clean"] = verdict.clean  # every process has saved, and exited with 0

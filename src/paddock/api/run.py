@@ -412,7 +412,7 @@ class Run:
             and rank.role == culprit.role and rank.state != "succeeded"
         }  # fmt: skip
         message = f"{self.id}: {status.why}"
-        if row:
+        if row and str(row["type"]) not in status.why:
             message += f": {row['type']}" + f": {row['text']}" * bool(row["text"])
         failure = RankFailedError(
             message, run_id=self.id, exit_code=code, rank=culprit.rank, host=culprit.host,

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
-from pathlib import Path
 from time import monotonic
 
 from paddock.backends.node.jobdir import inner, last_error, read_json
@@ -23,7 +22,6 @@ from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
-from paddock.local.ending import last_line
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2
@@ -157,7 +155,7 @@ def parse_result(out: str) -> tuple[str, str] | None:
 
 
 def cause_of(code: int, folder: str) -> str:
-    """The cause in one line: the verdict of the job's record, and the failed rank's last line."""
+    """The cause in one line: the verdict of the job's record."""
     if code == EXIT_DEADLINE:
         return f"not finished after {JOB_SECONDS} s"
     if code == 0:
@@ -165,12 +163,7 @@ def cause_of(code: int, folder: str) -> str:
     verdict = read_json(inner(folder, "verdict.json"))
     if verdict is None:
         return last_error(folder) or f"exit code {code}"
-    nodes = (read_json(inner(folder, "status.json")) or {}).get("nodes", [])
-    ranks = [rank for node in nodes for rank in node["ranks"] if rank["state"] == "failed"]
-    logs = [Path(folder, "log", f"workerlog.{rank['local_rank']}") for rank in ranks]
-    texts = [log.read_text("utf-8", "replace") for log in logs if log.exists()]
-    texts = [last_line(text) for text in texts if text.strip()]
-    return ": ".join([verdict["text"], *texts[:1]])[:CAUSE_CHARACTERS]
+    return str(verdict["text"])[:CAUSE_CHARACTERS]
 
 
 COMMANDS = named(

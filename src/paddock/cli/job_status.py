@@ -19,11 +19,13 @@ from paddock.backends.status import POLL_SECONDS, ask, ask_all, exit_code, shown
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
 from paddock.backends.types import FINAL, JobStatus, LogChunk, LogQuery
 from paddock.errors import PaddockError
+from paddock.local.ending import TRACEBACK
 from paddock.local.output.console import write_all
 from paddock.local.report.width import say, terminal_width
 
 KEEP_SECONDS = 10.0
 LAST_LINES_SECONDS = 10.0
+LAST_LINES = 40  # of a log, for its traceback
 
 
 def as_json(run: RegisteredJob, status: JobStatus) -> dict[str, Any]:
@@ -76,9 +78,18 @@ def show_list(runs: Sequence[RegisteredJob], statuses: Sequence[JobStatus]) -> N
 
 def _status_text(run: RegisteredJob, status: JobStatus) -> str:
     name, width = shown_name(run), terminal_width()
-    return "\n".join(
-        status_lines(name, status, time.time(), is_coloured=_is_coloured(), width=width)
-    )
+    lines = status_lines(name, status, time.time(), is_coloured=_is_coloured(), width=width)
+    return "\n".join([*lines, *_last_words(run, status)])
+
+
+def _last_words(run: RegisteredJob, status: JobStatus) -> list[str]:
+    """The command that shows why the rank failed that failed first; none without such a rank."""
+    culprit = status.culprit
+    if culprit is None or culprit.rank < 0 or status.state not in ("failed", "lost"):
+        return []
+    what = "its traceback" if TRACEBACK in culprit.tail else "its last lines"
+    rank = f" --rank {culprit.rank}" if culprit.role == "worker" else ""
+    return [f"  {what}: paddock logs {run.run_id}{rank} -n {LAST_LINES}"]
 
 
 def _is_coloured() -> bool:

@@ -67,7 +67,7 @@ def bill_lines(bill: Bill) -> list[str]:
     lines = [f"{'spent on':12}{'rank-seconds':>14}{'rank-hours':>12}{'per cent':>10}"]
     for kind, ms in [*rows, ("all", total)]:
         share = 100 * ms / (total or 1)
-        lines.append(f"{kind:12}{ms / 1000:14.1f}{ms / HOUR_MS:12.4f}{share:10.1f}")
+        lines.append(f"{bill.name_of(kind):12}{ms / 1000:14.1f}{ms / HOUR_MS:12.4f}{share:10.1f}")
     return lines
 
 

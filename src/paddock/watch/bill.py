@@ -4,7 +4,7 @@ kind        from                              to
 ----------  --------------------------------  -------------------------------------------------
 start       the launcher's start              the ranks of an attempt run; waiting for nodes is
 rendezvous  the launcher waits for nodes; or  rendezvous
-            an attempt has not this rank
+            an attempt has no rank in this place
 warm-up     the ranks run                     the first step
 useful      the first step; where no rank of  the end, without what is below
             the run tells any: the ranks run
@@ -16,7 +16,8 @@ restart     an attempt has ended              the ranks of the next one run
 draining    a rank has ended, or is told to   the attempt has ended
 
 A rank is in one kind at a time, from the start to the end of the run: the sum is the wall time
-times the ranks, to the millisecond.
+times the ranks, to the millisecond. Ranks may have other numbers in each attempt: one that follows
+another in its place (a process of a node; or of the node that came for it) counts as one with it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ IDLE_MS = 10_000  # without a step, while a user holds a rank
 class Bill:
     """Milliseconds of all ranks together, by kind. wall_ms: of the run. steps: done, at last.
 
-    is_over: False while the run goes on; then the bill is up to the latest row.
+    is_over: False while the run goes on; then the bill is up to the latest row. has_steps: whether
+    any rank told a step or an epoch; else nobody knows what of the time was useful.
     """
 
     wall_ms: int
@@ -55,6 +57,11 @@ class Bill:
     attempts: int
     steps: int | None
     is_over: bool
+    has_steps: bool = True
+
+    def name_of(self, kind: str) -> str:
+        """The word for people: time in which ranks ran is useful if steps of theirs are known."""
+        return "running" if kind == "useful" and not self.has_steps else kind
 
     def share(self, kind: str) -> float:
         """The share of a kind, of 1."""
@@ -65,8 +72,9 @@ class Bill:
 class Attempt:
     """An attempt of all nodes, of a run whose rows end at `until`. Times in ms since 1970.
 
-    ranks: -> node. ended: until, while it runs. first: when the first rank did a step. steps: when
-    an epoch and step were first seen, of any rank; by the kind of their lines.
+    ranks: -> node. places: -> rank, as take_places gives them. ended: until, while it runs. first:
+    when the first rank did a step. steps: when an epoch and step were first seen, of any rank; by
+    the kind of their lines.
     """
 
     def __init__(self, number: int, began: int, until: int) -> None:
@@ -74,6 +82,7 @@ class Attempt:
         self.began = began
         self.stopping = self.ended = self.redone_from = self.first = until
         self.ranks: dict[int, str] = {}
+        self.places: dict[int, int] = {}
         self.steps: dict[tuple[object, bool, bool], list[tuple[int, tuple[float, int]]]] = {}
         self._nodes: set[str] = set()  # where ranks of it run
         self._first: dict[int, int] = {}  # step or epoch, by rank
@@ -150,11 +159,12 @@ def bill_of(history: HistoryRows, attempts: Sequence[Attempt] = ()) -> Bill | No
     return Bill(
         _ms(rows[-1]) - _ms(rows[0]), len(phases), tuple(spent.items()), len(attempts),
         max(steps, default=None), rows[-1]["kind"] == "end",
+        any(each.steps for each in attempts),
     )  # fmt: skip
 
 
 def phases_of(history: HistoryRows, attempts: Sequence[Attempt]) -> dict[int, list[Phase]]:
-    """The time of each rank from the first row to the latest, without a gap: KINDS and OF_START."""
+    """The time of each place from first to last row, no gap: KINDS and OF_START."""
     rows = history.rows
     waits = [(_ms(row), _ms(row) + int(row["seconds"] * 1000)) for row in history.of("waited")]
     stalls = read_stalls(history, attempts)
@@ -162,14 +172,20 @@ def phases_of(history: HistoryRows, attempts: Sequence[Attempt]) -> dict[int, li
     for row in history.of(*OF_START, "begin"):
         starts.setdefault(row.get("node", ""), []).append((_ms(row), row["kind"]))
     found = {}
-    for rank in sorted({rank for each in attempts for rank in each.ranks}) or [0]:
-        nodes = dict.fromkeys(each.ranks.get(rank) for each in attempts)
-        phases = _timeline(rank, _ms(rows[0]), _ms(rows[-1]), attempts)
-        for (at, kind), (until, _) in pairwise(starts.get(next(iter(nodes), None), ())):
+    for place in sorted({place for each in attempts for place in each.places}) or [0]:
+        phases = _timeline(place, _ms(rows[0]), _ms(rows[-1]), attempts)
+        here = [(each, each.places[place]) for each in attempts if place in each.places]
+        first = here[0][0].ranks[here[0][1]] if here else None
+        for (at, kind), (until, _) in pairwise(starts.get(first, ())):
             phases = _cut(phases, [(at, until)] if kind in OF_START else (), ("start",), kind)
-        stood = sorted(span for key in (*nodes, rank, None) for span in stalls.get(key, ()))
+        stood = sorted(
+            (max(since, each.began), min(until, each.ended))
+            for each, rank in here
+            for key in (each.ranks[rank], rank, None)
+            for since, until in stalls.get(key, ())
+        )
         phases = _cut(phases, stood, ("warm-up", "useful", "lost"), "stalled")
-        found[rank] = _cut(phases, waits, ("start", "restart"), "rendezvous")
+        found[place] = _cut(phases, waits, ("start", "restart"), "rendezvous")
     return found
 
 
@@ -202,7 +218,9 @@ def bill_line(bill: Bill, where: str = "") -> str:
     total = bill.wall_ms * bill.ranks or 1
     rest = sorted(bill.spent_ms, key=lambda pair: (pair[0] != "useful", -pair[1]))
     shown = [(kind, 100 * ms / total) for kind, ms in rest]
-    parts = ", ".join(f"{share:.0f} % {kind}" for kind, share in shown if share >= 0.5)
+    parts = ", ".join(
+        f"{share:.0f} % {bill.name_of(kind)}" for kind, share in shown if share >= 0.5
+    )
     hours = total / 3_600_000
     ranks = f"{bill.ranks} rank{'' if bill.ranks == 1 else 's'}{where}"
     return f"{parts} · {bill.wall_ms / 1000:.1f} s x {ranks} = {hours:.2g} rank-hours"
@@ -228,17 +246,38 @@ def read_attempts(history: HistoryRows) -> list[Attempt]:
         each.find_lost(found[number + 1 :])
         if not any(one.steps for one in found):
             each.first = each.began
+    take_places(found)
     return found
 
 
-def _timeline(rank: int, began: int, ended: int, spans: Sequence[Attempt]) -> list[Phase]:
-    """A rank's time from the first to the last moment, by kind, without a gap."""
+def take_places(attempts: Sequence[Attempt]) -> None:
+    """Number the places of ranks: that of the same process of the node before, else a free one."""
+    places: list[tuple[str, int]] = []  # -> node, and which of its ranks, in order
+    for each in attempts:
+        index = dict.fromkeys(each.ranks.values(), -1)
+        homeless = []
+        for rank, node in sorted(each.ranks.items()):
+            index[node] += 1
+            if (node, index[node]) in places:
+                each.places[places.index((node, index[node]))] = rank
+            else:
+                homeless.append((rank, (node, index[node])))
+        free = (number for number in range(len(places)) if number not in each.places)
+        for rank, home in homeless:
+            number = next(free, len(places))
+            places[number : number + 1] = [home]
+            each.places[number] = rank
+
+
+def _timeline(place: int, began: int, ended: int, spans: Sequence[Attempt]) -> list[Phase]:
+    """The time of a place from the first to the last moment, by kind, without a gap."""
     found: list[Phase] = []
     at, kind = began, "start"
     for span in spans:
         found.append((kind, at, span.began))
         kind, at = "restart", span.ended
-        if rank not in span.ranks:
+        rank = span.places.get(place)
+        if rank is None:
             found.append(("rendezvous", span.began, span.ended))
             continue
         first, stop = span.first_of(rank), span.stop_of(rank)

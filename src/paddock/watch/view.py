@@ -75,8 +75,8 @@ class ServerView:
 
 @value
 class RunView:
-    """All that a history tells. began, ended: seconds since 1970. phases: of each rank, in ms.
-    notices: as notices_in.
+    """All that a history tells. began, ended: seconds since 1970. phases: of each place of a
+    rank (Attempt.places), in ms. notices: as notices_in.
 
     slow: a line about a rank that may hold the others up, "" for none.
     """

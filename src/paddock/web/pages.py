@@ -151,7 +151,10 @@ def _chart(
 
 
 def _bill_bar(bill: Bill, t: Callable[[str], str]) -> Markup:
-    parts = [(kind, f"{t(kind)} {bill.share(kind):.1%}", bill.share(kind)) for kind in KINDS]
+    parts = [
+        (kind, f"{t(bill.name_of(kind))} {bill.share(kind):.1%}", bill.share(kind))
+        for kind in KINDS
+    ]
     return Markup(svg.bar(t("Bill"), parts))
 
 

@@ -404,9 +404,9 @@ def timeline_rows(
     rows, since = [], began
     for number, one in enumerate(view.attempts, 1):
         until = end if number == len(view.attempts) else one.ended
-        nodes = dict[str, int]()  # and the rank there whose first step came first
-        for rank in sorted(one.ranks, key=one.first_of):
-            nodes.setdefault(one.ranks[rank], rank)
+        nodes = dict[str, int]()  # and the place of the rank there whose first step came first
+        for place, rank in sorted(one.places.items(), key=lambda pair: one.first_of(pair[1])):
+            nodes.setdefault(one.ranks[rank], place)
         slowest = list(nodes)[-1:]
         for node in sorted(nodes) if len(nodes) <= NODES_SHOWN else slowest:
             label = f"{text('Attempt')} {one.number}" + f" · {node}" * (len(nodes) > 1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 
+from paddock.core.attempt.exits import EXIT_EXCEPTION
 from paddock.core.hosts import ROLE_NOUNS
 from paddock.core.value import value
 
@@ -47,6 +48,9 @@ HOW_CODE = re.compile(r"exited with code (\d+)")
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?$")
 PREFIX = re.compile(r"^\[[\w-]*rank\d+\]: ?")  # of torch: "[rank0]: "
 FRAME = re.compile(r'^ +File ".*", line \d+')
+# The head of an exception group, and the margins of what is in it. Source: Lib/traceback.py.
+GROUP = "  + Exception Group Traceback (most recent call last):"
+GROUP_MARGIN = re.compile(r"^ +\| ")
 
 
 @value
@@ -91,8 +95,6 @@ def termination_message(
     """The message of a launcher. sentence: how the job ended. node_rank: of this launcher."""
     error = error_line(culprit.tail, culprit.exit_code) if culprit is not None else ""
     sentence = " ".join(sentence.split())
-    if culprit is not None and culprit.cause not in ("node-lost", "not-found", "not-executable"):
-        sentence += f": {error}" if error and error not in sentence else ""
     sentence = sentence[:SENTENCE_CHARACTERS]
     if culprit is None:
         return sentence
@@ -132,15 +134,32 @@ def error_line(tail: str, code: int) -> str:
     >>> error_line("Traceback (most recent call last):\\n  File \\"a\\", line 1\\nKeyError: 7", 1)
     'KeyError: 7'
     """
-    lines = [PREFIX.sub("", line) for line in tail.splitlines()]
-    lines = [line[line.rfind("\r") + 1 :].rstrip() for line in lines if line.strip()]
+    lines = _lines(tail)
+    return exception_line(tail, code) or _cut(lines[-1] if lines else "")
+
+
+def exception_line(tail: str, code: int) -> str:
+    """The uncaught exception that ended a process, "" where it ended otherwise.
+
+    >>> exception_line(' File "a", line 1\\nKeyError: 7', 1)
+    'KeyError: 7'
+    """
     # The code of an interpreter after an uncaught exception. Libraries may write after it.
-    return (_exception(lines) if code == 1 else "") or _cut(lines[-1] if lines else "")
+    return _exception(_lines(tail)) if code == EXIT_EXCEPTION else ""
+
+
+def _lines(tail: str) -> list[str]:
+    lines = [PREFIX.sub("", line) for line in tail.splitlines()]
+    return [line[line.rfind("\r") + 1 :].rstrip() for line in lines if line.strip()]
 
 
 def _exception(lines: Sequence[str]) -> str:
     """The exception below the last stack of these lines, with the whole of its message."""
     frames = [at for at, line in enumerate(lines) if FRAME.match(line)]
+    below = lines[frames[-1] :] if frames else lines
+    if GROUP in below:
+        texts = (GROUP_MARGIN.sub("", line) for line in below[below.index(GROUP) :])
+        return _cut(": ".join([text for text in texts if EXCEPTION.match(text)][:2]))
     for at in range(frames[-1] + 1 if frames else len(lines), len(lines)):
         if not lines[at][0].isspace():
             more = lines[at + 1 :] if EXCEPTION.match(lines[at]) else []

@@ -133,17 +133,26 @@ def _failure_lines(verdict: Verdict, plan: Plan | None) -> list[tuple[str, str]]
 def verdict_text(verdict: Verdict) -> str:
     """The reason of the job's end in one sentence: the root cause (culprit), where there is one."""
     culprit = verdict.culprit
-    if culprit is None:
-        return verdict.reason
+    return verdict.reason if culprit is None else _reason(verdict, culprit_text(culprit))
+
+
+def recorded_text(verdict: Verdict) -> str:
+    """The same for where the last lines of the root cause are not shown below: with its error."""
+    culprit = verdict.culprit
+    return verdict.reason if culprit is None else _reason(verdict, error_text(culprit))
+
+
+def _reason(verdict: Verdict, who: str) -> str:
+    assert verdict.culprit is not None
     again = f"; {verdict.reason}" if verdict.reason else ""
-    return f"{culprit_text(culprit)}{absent_text(verdict.exits, culprit)}{again}"
+    return f"{who}{absent_text(verdict.exits, verdict.culprit)}{again}"
 
 
 def end_text(verdict: Verdict, stopped_by: str = "", *, is_alone: bool = False) -> str:
-    """The reason of the job's end in one sentence, also where it was told to end (cancel_text)."""
+    """The text for records, also where the job was told to end (cancel_text)."""
     if verdict.kind == "cancel":
         return cancel_text(verdict, stopped_by, is_alone=is_alone)
-    return verdict_text(verdict)
+    return recorded_text(verdict)
 
 
 def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
@@ -170,10 +179,32 @@ def has_last_words(culprit: Exit) -> bool:
 
 def culprit_text(culprit: Exit) -> str:
     """ "rank 3 (pid 812) on node1 exited with code 7, attempt 1"."""
-    pid = f" (pid {culprit.pid})" if culprit.pid else ""
-    attempt = f", attempt {culprit.attempt}" if culprit.attempt else ""
     who = " (not by Paddock: see dmesg or the batch system)" if _is_foreign_kill(culprit) else ""
-    return f"{culprit.name}{pid} on {culprit.host} {culprit.how}{who}{attempt}"
+    attempt = f", attempt {culprit.attempt}" if culprit.attempt else ""
+    return f"{_place(culprit)} {culprit.how}{who}{attempt}"
+
+
+def error_text(culprit: Exit) -> str:
+    """ "rank 3 (pid 812) on node1 raised ValueError: no"; with a code of its own, its last line.
+
+    A signal, a lost node and a rank that could not be started say enough by themselves: the last
+    line before them is one of progress.
+    """
+    if culprit.signal or culprit.cause != "exit":
+        return culprit_text(culprit)
+    from paddock.core.attempt.termination import error_line, exception_line  # once a rank failed
+
+    error = exception_line(culprit.tail, culprit.code)
+    if error and not culprit.timed_out:  # the code of every uncaught exception is 1
+        attempt = f" (attempt {culprit.attempt})" if culprit.attempt else ""
+        return f"{_place(culprit)} raised {error}{attempt}"
+    error = error or error_line(culprit.tail, culprit.code)
+    return culprit_text(culprit) + f"; last line: {error}" * bool(error)
+
+
+def _place(culprit: Exit) -> str:
+    pid = f" (pid {culprit.pid})" if culprit.pid else ""
+    return f"{culprit.name}{pid} on {culprit.host}"
 
 
 def _is_foreign_kill(culprit: Exit) -> bool:
