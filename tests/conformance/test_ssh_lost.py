@@ -78,13 +78,26 @@ def test_stop_connects_to_each_host_once(hosts: Hosts, nnodes: str) -> None:
 def test_a_job_whose_first_host_stands_still_is_not_said_to_have_failed(hosts: Hosts) -> None:
     """It may go on there; when it does, its end is told."""
     lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
-    lab.submitted(lab.script("time.sleep(3600)\n"))
+    lab.submitted("--lease", 3, "--grace", 60, lab.script("time.sleep(3600)\n"))
     lab.until_up(6)
     hosts[0].freeze()
     wait_until(lambda: "h2 has failed" in str(lab.until("unknown", "running")["why"]))
     assert "h1: it " in lab.status()["why"]
     hosts[0].freeze(thaw=True)
     lab.until("failed")
+
+
+def test_a_job_whose_first_host_is_gone_for_good_has_failed(hosts: Hosts) -> None:
+    """Nobody waits for a host for ever that a job of a fixed size cannot do without."""
+    lab = Lab("ssh", hosts, ("-b", "ssh,hosts=h1,h2,h3,connect_timeout=2"))
+    lab.submitted("--lease", 3, "--grace", 1, lab.script("time.sleep(3600)\n"))
+    lab.until_up(6)
+    hosts[0].kill()
+    assert lab.paddock("wait").returncode == 125
+    status = lab.status()
+    assert status["state"] == "failed" and status["why"].startswith("h1: ")
+    assert "; h2: " in status["why"], "and why the others have failed"
+    assert status["nodes"][0]["state"] == "unknown"
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["of the coordinator", "of another"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from paddock.agent.view import StatusRows, failure_time, take, verdict_row
+from paddock.local.runs.record import VERDICT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from paddock.local.runs.record import RecordFolder
 
 PAUSE_SECONDS = 0.2  # between two states that are written
-STATUS, VERDICT = "status.json", "verdict.json"
+STATUS = "status.json"
 
 
 class StatusRecorder:

@@ -128,7 +128,9 @@ def _seen(run: RegisteredJob, status: JobStatus | PaddockError) -> JobStatus:
         return JobStatus("unknown", time.time(), f"{seen}; {status.message}", since=since)
     if status.state == "lost" and end is not None:
         status = replace(status, state=end.state, code=end.code, why=end.why)
-    run.note(replace(status, why="") if status.is_stalled else status)  # for how long changes
+    if not (status.is_final and any(node.state == "unknown" for node in status.nodes)):
+        # A host that could not be asked may know more of the end once it is back.
+        run.note(replace(status, why="") if status.is_stalled else status)  # for how long changes
     return status
 
 

@@ -95,6 +95,31 @@ def test_the_state_of_a_job_is_that_of_its_hosts_and_its_reason_is_of_that_state
     assert (status.state, status.code, status.why) == (state, code, why)
 
 
+LATE = {**FAILED, "since": 960.0}  # the lease, the grace and the goodbyes are over
+CUT_OFF = (  # of a job that needs so many nodes; of h1, h2, h3 -> state, code, why
+    (3, (AWAY, LATE, LATE), "failed", 125, "h1: it does not answer; h2: the coordinator is lost"),
+    (3, (AWAY, LATE, FAILED), "unknown", None, None),  # the others may still end at h1
+    (3, (AWAY, AWAY, {**LATE, "state": "cancelled", "code": 143}), "cancelled", 143, None),
+    (3, (AWAY, {**ENDED, "since": 960.0}, {**ENDED, "since": 960.0}), "succeeded", 0, ""),
+    (2, (AWAY, AWAY, LATE), "unknown", None, None),  # two can go on
+    (2, (AWAY, LATE, LATE), "failed", 125, None),
+    (1, (AWAY, LATE, LATE), "unknown", None, None),
+    (3, (AWAY, LATE, UP), "running", None, ""),
+    (3, (AWAY, AWAY, AWAY), "unknown", None, None),
+)
+
+
+@pytest.mark.parametrize(("nnodes", "rows", "state", "code", "why"), CUT_OFF)
+def test_hosts_that_cannot_be_asked_have_ended_where_the_job_cannot_do_without_the_others(
+    nnodes: int, rows: tuple[dict[str, Any], ...], state: str, code: int | None, why: str | None
+) -> None:
+    """Whoever lost the others has ended by itself: its lease, its grace."""
+    status = status_of(["h1", "h2", "h3"], rows, NOW, nnodes, 30.0)
+    assert (status.state, status.code) == (state, code)
+    assert why is None or status.why == why
+    assert [node.state for node in status.nodes if node.name == "h1"] == ["unknown"]
+
+
 def told_of(count: int, note: str = "", **verdict: object) -> dict[str, Any]:
     """What the coordinator told of so many hosts with a rank each: of the last a note."""
     nodes: list[dict[str, Any]] = [

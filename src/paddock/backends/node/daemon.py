@@ -23,8 +23,8 @@ from paddock.backends.node.jobdir import (
     NOW,
     STOP,
     control_socket,
+    end_reason,
     inner,
-    last_error,
     overwrite_json,
     owned_by,
     process_of,
@@ -188,7 +188,7 @@ def _run(
     state = "succeeded" if code == 0 else "cancelled" if was_asked else "failed"
     ended = {
         "state": state, "process": process, "at": time.time(), "code": code,
-        "why": "" if code == 0 else last_error(directory) or _killed(status, orphans),
+        "why": "" if code == 0 else end_reason(directory) or _killed(status, orphans),
     }  # fmt: skip
     try:
         write_json(inner(directory, "state.json"), ended)

@@ -27,7 +27,7 @@ from contextlib import suppress
 from paddock.errors import PaddockError, UsageError
 from paddock.local.output.lock import process_text
 from paddock.local.runs.orphans import below, find_orphans, names_of
-from paddock.local.runs.record import ERROR
+from paddock.local.runs.record import ERROR, VERDICT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,6 +92,12 @@ def last_error(directory: str) -> str:
             return file.read(ERROR_CHARACTERS).strip()
     except OSError:
         return ""
+
+
+def end_reason(directory: str) -> str:
+    """Return why a launcher there ended: its error, or the verdict, also one of its own; or ""."""
+    text = last_error(directory) or (read_json(inner(directory, VERDICT)) or {}).get("text")
+    return text[:ERROR_CHARACTERS] if isinstance(text, str) else ""
 
 
 def inner(directory: str, name: str) -> str:

@@ -48,6 +48,8 @@ from paddock.backends.types import (
 from paddock.errors import PaddockError, Problem, refuse
 from paddock.watch.history import STANDS
 
+GOODBYE_SECONDS = 10.0  # of launchers, after the ranks' grace (core/rendezvous/membership.py)
+
 
 class Ssh:
     """The backend for hosts that the user's own ssh reaches.
@@ -86,6 +88,7 @@ class Ssh:
             id=submission.run_id,
             cwd=submission.workspace,
             is_elastic=submission.job.is_elastic,
+            nnodes_min=submission.job.nnodes_min,
             lease_seconds=submission.job.rendezvous.lease_seconds,
             may_run=[],
         )
@@ -240,7 +243,9 @@ class Ssh:
             for (at, _), row in zip(left, answers, strict=True):
                 rows[at].append(row)
         return [
-            hosts if isinstance(hosts, PaddockError) else tried(_status_of, (hosts, rows[at]))
+            hosts
+            if isinstance(hosts, PaddockError)
+            else tried(_status_of, (hosts, rows[at], _patience(runs[at])))
             for at, hosts in enumerate(targets)
         ]
 
@@ -382,18 +387,33 @@ def _is_enough(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]
     return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
 
 
+def _patience(run: RegisteredJob) -> tuple[()] | tuple[int, float]:
+    """How many nodes a job cannot do without, and when those that are cut off have ended.
+
+    In seconds after the others: the lease, the grace of the ranks, and the goodbyes; () if unknown.
+    """
+    try:
+        nodes = int(run.details["nnodes_min"])
+        seconds = float(run.details["lease_seconds"]) + float(run.details["grace_seconds"])
+    except (LookupError, TypeError, ValueError):
+        return ()  # an entry of an older Paddock, or of a job that was found on its host
+    return nodes, seconds + GOODBYE_SECONDS
+
+
 def _status_of(
-    asked: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError]],
+    asked: tuple[
+        Sequence[Target], Sequence[dict[str, Any] | PaddockError], tuple[()] | tuple[int, float]
+    ],
 ) -> JobStatus:
     """Return the status from the hosts' answers. Raises UsageError if no host answers."""
-    targets, rows = asked
+    targets, rows, patience = asked
     if all(isinstance(row, PaddockError) for row in rows):
         all_or_none(rows)
     known = [
         {"state": "unknown", "why": row.message} if isinstance(row, PaddockError) else row
         for row in rows
     ]
-    return status_of([target.login for target in targets], known, time.time())
+    return status_of([target.login for target in targets], known, time.time(), *patience)
 
 
 def _refuse_other_python(group: HostGroup, sent: str) -> None:

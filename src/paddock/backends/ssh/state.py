@@ -6,7 +6,8 @@ some stopping                                        stopping
 some running, or starting with ranks elsewhere       running
 some starting                                        starting
 none alive; the coordinator has told the verdict     succeeded, failed, cancelled: as it says
-none alive; some could not be asked                  unknown: it may go on there
+none alive; so many could not be asked that the job  unknown: it may go on there
+may go on there, or did a short time ago
 none alive; all succeeded                            succeeded
 none alive; some cancelled                           cancelled
 none alive; some failed                              failed
@@ -124,12 +125,19 @@ def found_jobs(answer: Mapping[str, Any], targets: Sequence[Target]) -> list[dic
     return found
 
 
-def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: float) -> JobStatus:
+def status_of(
+    names: Sequence[str],
+    rows: Sequence[Mapping[str, Any]],
+    as_of: float,
+    nnodes_min: int = 0,
+    patience_seconds: float = math.inf,
+) -> JobStatus:
     """Return the job's status.
 
     rows: node_state (node/jobdir.py) of the hosts, in the order of the nodes. The first row is
     enough while the job goes on, if the coordinator there reports the whole job. Times come by the
-    hosts' clocks, and are converted to ours.
+    hosts' clocks, and are converted to ours. nnodes_min: a job does not go on with fewer; 0 if
+    unknown. patience_seconds: after the end of the others, fewer nodes have ended as well.
     """
     rows = [checked(row) for row in rows]
     teller = max((row for row in rows if row["whole"]), key=lambda r: r["whole"]["at"], default={})
@@ -140,12 +148,18 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         for i, name in enumerate(names)
     ]
     verdict = whole["verdict"]
-    state = _state([node.state for node in nodes], verdict.get("kind", ""))
+    states = [node.state for node in nodes]
+    since = max((_by_our_clock(row["since"], row, as_of) for row in rows), default=0.0)
+    is_over = states.count("unknown") < nnodes_min and 0 < since < as_of - patience_seconds
+    state = _state(states, verdict.get("kind", ""), is_over=is_over)
     why, code = verdict.get("text", ""), verdict.get("code")
     if state in ALIVE:
         why, code = _orphans(names, rows) or whole["waiting_for"], None
     elif not verdict:
         why, code = _reason(names, rows, state)
+        if is_over:  # what keeps the end of these from being known
+            silent = [str(row["why"]) for row in rows if row["state"] == "unknown"]
+            why = "; ".join([*silent, why] if why else silent)
     if state in FINAL:  # each host knows only that its own launcher failed
         nodes = [
             replace(n, state=end_of(state, n.ranks, _loss(rows[i], reported[i], verdict)))
@@ -160,7 +174,7 @@ def status_of(names: Sequence[str], rows: Sequence[Mapping[str, Any]], as_of: fl
         as_of,
         why="" if state == "succeeded" else why,
         code=code,
-        since=max((_by_our_clock(row["since"], row, as_of) for row in rows), default=0.0),
+        since=since,
         failed_at=_by_our_clock(verdict.get("failed_at", 0.0), teller, as_of),
         culprit=culprit_of(verdict),
         attempt=whole["attempt"],
@@ -185,7 +199,8 @@ def _loss(row: Mapping[str, Any], reported: Mapping[str, Any], verdict: Mapping[
     return str(reported["note"] or killed)
 
 
-def _state(states: Sequence[str], verdict: str) -> State:
+def _state(states: Sequence[str], verdict: str, *, is_over: bool) -> State:
+    """Return the job's state. is_over: it does not go on at hosts that could not be asked."""
     if "stopping" in states:
         return "stopping"
     if "running" in states:
@@ -194,6 +209,8 @@ def _state(states: Sequence[str], verdict: str) -> State:
         return "starting"
     if verdict in VERDICTS:
         return VERDICTS[verdict]
+    if is_over:
+        states = [state for state in states if state != "unknown"]
     if "unknown" in states:
         return "unknown"
     if states and all(state == "succeeded" for state in states):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from paddock.local.output.streams import OutputThread
 
 FILE_MODE = 0o600
-ERROR, PHASES = "error", "phases.json"
+ERROR, VERDICT, PHASES = "error", "verdict.json", "phases.json"
 # The file from which a pod's kubelet takes the reason of a container's end, 4 KiB of it.
 TERMINATION_LOG = "PADDOCK_TERMINATION_LOG"
 REASON_CHARACTERS = 1000
