@@ -393,11 +393,11 @@ def _patience(run: RegisteredJob) -> tuple[()] | tuple[int, float]:
     In seconds after the others: the lease, the grace of the ranks, and the goodbyes; () if unknown.
     """
     try:
-        nodes = int(run.details["nnodes_min"])
-        seconds = float(run.details["lease_seconds"]) + float(run.details["grace_seconds"])
-    except (LookupError, TypeError, ValueError):
+        nodes = int(run.details.get("nnodes_min", ""))
+        lease, grace = (float(run.details.get(f"{name}_seconds", "")) for name in ("lease", "grace"))
+    except (TypeError, ValueError):
         return ()  # an entry of an older Paddock, or of a job that was found on its host
-    return nodes, seconds + GOODBYE_SECONDS
+    return nodes, lease + grace + GOODBYE_SECONDS
 
 
 def _status_of(
