@@ -394,7 +394,8 @@ def _patience(run: RegisteredJob) -> tuple[()] | tuple[int, float]:
     """
     try:
         nodes = int(run.details.get("nnodes_min", ""))
-        lease, grace = (float(run.details.get(f"{name}_seconds", "")) for name in ("lease", "grace"))
+        lease = float(run.details.get("lease_seconds", ""))
+        grace = float(run.details.get("grace_seconds", ""))
     except (TypeError, ValueError):
         return ()  # an entry of an older Paddock, or of a job that was found on its host
     return nodes, lease + grace + GOODBYE_SECONDS
