@@ -14,8 +14,10 @@ from api import functions
 from paddock.api.launch import Label
 from paddock.api.results import RESULTS_THERE
 from paddock.backends.backend import find_backend
+from paddock.compat import submitit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -125,6 +127,27 @@ def test_a_notebook_that_starts_in_the_home_is_refused(
         assert not names & {".ssh", "jobs"} and "paddock.toml" in names
 
 
+@pytest.mark.parametrize("where", ["keyword", "site", "flags", "sweep", "submitit"])
+def test_a_function_is_refused_where_no_results_come_back(own_place: Path, where: str) -> None:
+    """It ran, and results() failed after hours. No object, record or file is made now."""
+    with open(own_place / "paddock.toml", "a", encoding="utf-8") as file:
+        file.write('[site.kube]\nbackend = "kubernetes"\nimage = "train:1"\n')
+    submit: dict[str, Callable[[], object]] = {
+        "keyword": lambda: paddock.submit(
+            functions.who, site="kubernetes", flags=["--image", "train:1"]
+        ),
+        "site": lambda: paddock.submit(functions.who, site="kube", nodes=2),
+        "flags": lambda: paddock.submit(functions.who, site="here", flags=["-b", "kube"]),
+        "sweep": lambda: paddock.sweep(functions.stay, {"seconds": [0.0, 1.0]}, site="kube"),
+        "submitit": lambda: submitit.AutoExecutor("log", cluster="kube").submit(functions.who),
+    }
+    before = sorted(path.name for path in own_place.rglob("*"))
+    with pytest.raises(paddock.UsageError, match=r"a function, and from kube.* no results"):
+        submit[where]()
+    assert sorted(path.name for path in own_place.rglob("*")) == before
+    assert paddock.Run.all() == []
+
+
 def test_a_package_that_cannot_take_the_function_is_told(own_place: Path) -> None:
     (own_place / "file").touch()
     for package in ("nope", "file"):
@@ -132,6 +155,8 @@ def test_a_package_that_cannot_take_the_function_is_told(own_place: Path) -> Non
             paddock.submit(functions.who, site="here", package=package)
     with pytest.raises(paddock.UsageError, match="cannot be sent to --workspace /tmp"):
         paddock.submit(functions.who, site="here", flags=["--workspace", "/tmp"])
+    with pytest.raises(paddock.UsageError, match="cannot be sent to --from /tmp"):
+        paddock.submit(functions.who, site="script,submit=true", flags=["--from", "/tmp"])
 
 
 def test_another_version_of_python_is_told_before_the_start(

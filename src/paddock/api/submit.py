@@ -26,9 +26,10 @@ from paddock.api.results import RESULTS_THERE
 from paddock.api.run import Run
 from paddock.backends.after import wait_for
 from paddock.backends.backend import find_backend
+from paddock.backends.flags import split_args
 from paddock.backends.registry import new_id
-from paddock.backends.sites.find import find_site
-from paddock.backends.submit import read_args, read_submission, start
+from paddock.backends.submit import read_args, read_submission, site_of, start
+from paddock.backends.table import BACKENDS
 from paddock.backends.types import CALL_PYTHON
 from paddock.errors import Problem, UsageError, refuse
 from paddock.local.runs.entry import CALL, as_name
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from paddock.api.launch import Target
+    from paddock.backends.types import Site
 
 # Backends whose hosts see this Python: this machine, and clusters with a shared file system.
 SAME_PYTHON = ("local", "slurm", "mpi", "script")
@@ -81,7 +83,8 @@ def submit(
     sent and becomes the working directory, the current one by default. python: the interpreter
     there. The output of the ranks is not shown: see Run.logs.
     flags: more flags of `paddock submit`. The others are as in paddock.launch; nproc is for each
-    node. A function needs the same minor version of Python there; cloudpickle is sent with it.
+    node. A function needs the same minor version of Python there; cloudpickle is sent with it. It
+    is refused for Kubernetes, from which no results come back: submit a script.
 
     Raises UsageError with all problems, PaddockError when the site refuses the job.
     """
@@ -100,10 +103,14 @@ def submit(
     own = {
         "--site": site, "--hosts": hosts if isinstance(hosts, str) else ",".join(hosts or ()),
         "--np-nodes": str(nodes or ""), "--package": os.fspath(package or ""),
-        "--interpreter": python or (_python_for(site) if callable(target) else ""),
+        "--interpreter": python or "",
     }  # fmt: skip
     words += [word for key, text in own.items() if text for word in (key, text)]
     words += [word for key, text in (env or {}).items() for word in ("--env", f"{key}={text}")]
+    if callable(target):
+        there = _site_for_function([*words, *flags], name_of_target(target))
+        if not python and (ours := _python_for(there)):
+            words = ["--interpreter", ours, *words]
     is_label = isinstance(name, Label)
     words += ["--name", as_name(name)] if name and not is_label else []
     folder = Path(package or ".")
@@ -118,10 +125,11 @@ def submit(
             raise UsageError("--replace: a tool starts the job, and several jobs have its name",
                              hint="paddock stop the others first")  # fmt: skip
         submission = read_submission(split)
-        if callable(target) and submission.workspace:
+        where = f"--from {given['from']}" if "from" in given else ""
+        where = submission.source("workspace") if submission.workspace else where
+        if callable(target) and where:
             hint = "let package= name a directory, or submit a script that is there"
-            raise UsageError(f"a function cannot be sent to {submission.source('workspace')}",
-                             hint=hint)  # fmt: skip
+            raise UsageError(f"a function cannot be sent to {where}", hint=hint)
         short = submission.name if "name" in given else as_name(name or name_of_target(target))
         claims = submission.takes_name and not is_label  # --name in the flags of a tool is a label
         run_id = run_id or new_id(short)
@@ -137,13 +145,28 @@ def submit(
     return Run(entry.run_id, str(entry.folder))
 
 
-def _python_for(site: str) -> str:
+def _site_for_function(words: Sequence[str], name: str) -> Site | None:
+    """Return the site of these arguments; None where read_submission will tell what is wrong.
+
+    Asked before the package gets the function. Raises UsageError if no results come back from it.
+    """
+    try:
+        site = site_of(split_args([*words, "--", name]))
+    except UsageError:
+        return None
+    if not BACKENDS[site.backend].has_output:
+        where = site.name if site.name == site.backend else f"{site.name} ({site.backend})"
+        raise UsageError(
+            f"{name} is a function, and from {where} no results come back",
+            hint="submit a script instead, which saves what it computes to a volume",
+        )
+    return site
+
+
+def _python_for(site: Site | None) -> str:
     """Return the interpreter for a function: ours, where the hosts see it."""
-    with suppress(UsageError):  # read_submission tells it
-        found = find_site(site, env=os.environ, cwd=os.getcwd())
-        if found.backend in SAME_PYTHON and not found.text("interpreter"):
-            return sys.executable
-    return ""
+    is_ours = site and site.backend in SAME_PYTHON and not site.text("interpreter")
+    return sys.executable if is_ours else ""
 
 
 @contextmanager

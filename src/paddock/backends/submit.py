@@ -126,6 +126,13 @@ def read_args(argv: Sequence[str]) -> SubmitArgs:
     return split_args(found.words)
 
 
+def site_of(split: SubmitArgs) -> Site:
+    """The site that these arguments name, with the options they give it. Raises UsageError."""
+    said = {name: text for name, text in split.own.items() if name in SITE_KEYS}
+    place, conf = split.own.get("site", ""), split.own.get("conf", "")
+    return find_site(place, env=os.environ, cwd=os.getcwd(), said=said, conf=conf)
+
+
 def _directives(split: SubmitArgs) -> list[str]:
     """The arguments in #PADDOCK lines of the script, if it can be read."""
     if not split.script:
@@ -141,11 +148,7 @@ def read_submission(split: SubmitArgs) -> Submission:
     """The submission of these arguments. Raises UsageError with all problems."""
     own, problems = split.own, list(split.problems)
     try:
-        said = {name: text for name, text in own.items() if name in SITE_KEYS}
-        site = find_site(
-            own.get("site", ""), env=os.environ, cwd=os.getcwd(), said=said,
-            conf=own.get("conf", ""),
-        )  # fmt: skip
+        site = site_of(split)
     except UsageError as error:
         problems += error.problems
         site = Site("", "ssh")
