@@ -41,6 +41,8 @@ ABOUT_PODS = frozenset(
         "group",
         "run",
         "schedule",
+        "bind",
+        "prepare",
         "init",
         "unschedulable",
         "waits",
@@ -168,6 +170,16 @@ class Story:
         """schedule POD [on NODE]: bound and with an address, nothing of it runs."""
         for pod in self.which(words[0]):
             self.world.schedule(pod, words[2] if words[1:2] == ["on"] else "")
+
+    def prepare(self, words: list[str], given: Any) -> None:
+        """prepare POD: its node mounts its volumes and makes its network."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.prepare(f"{NAMESPACE}/{pod}")
+
+    def bind(self, words: list[str], given: Any) -> None:
+        """bind POD: the scheduler gives it a node, which says nothing."""
+        for pod in self.which(words[0]):
+            self.world.kubelet.schedule(f"{NAMESPACE}/{pod}")
 
     def init(self, words: list[str], given: Any) -> None:
         """init POD: its init containers run."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kube_memory.server import MemoryServer
 
 SIGTERM_CODE = 143
+PREPARED = "PodReadyToStartContainers"
 
 
 class Kubelet:
@@ -51,6 +52,14 @@ class Kubelet:
 
     # --------------------------------------------------------------------------- the kubelet
 
+    def prepare(self, pod: str) -> None:
+        """Its volumes are mounted and its network is made; as since Kubernetes 1.29."""
+        document = self._bound(pod)
+        document["status"] |= {"phase": "Pending", "hostIP": "192.168.0.1"}
+        _states(document, {"waiting": {"reason": "ContainerCreating"}}, ready=False)
+        _condition(document, PREPARED, "False")
+        self._put(document)
+
     def wait(self, pod: str, reason: str = "ContainerCreating", message: str = "") -> None:
         """Containers cannot start: ErrImagePull, ImagePullBackOff, CreateContainerConfigError."""
         state = {"waiting": _kept({"reason": reason, "message": message})}
@@ -65,6 +74,7 @@ class Kubelet:
             for one in document["spec"].get("initContainers") or ()
         ]
         status["podIP"] = status.get("podIP") or self._address()
+        _prepared(document)
         _states(document, {"waiting": {"reason": "PodInitializing"}}, ready=False)
         self._put(document)
 
@@ -267,6 +277,8 @@ class Kubelet:
     def _put(self, document: Document) -> None:
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         stored = self._server.store.get("pods", (namespace, name))
+        for condition in document["status"].get("conditions", ()):
+            condition.setdefault("lastTransitionTime", self._now())
         if stored is not None and stored.peek != document:
             writes.put(self._server, "pods", document)
 
@@ -289,6 +301,7 @@ class Kubelet:
 def _in_phase(document: Document, phase: str, state: Document, *, ready: bool) -> Document:
     """The pod, changed in place, with that phase and all containers in that state."""
     document["status"]["phase"] = phase
+    _prepared(document)
     _states(document, state, ready=ready)
     _condition(document, "Ready", "True" if ready else "False")
     return document
@@ -316,7 +329,16 @@ def _condition(
 ) -> None:
     conditions = document["status"].setdefault("conditions", [])
     new = {"type": name, "status": status} | _kept({"reason": reason, "message": message})
+    before: Document = next((one for one in conditions if one["type"] == name), {})
+    if before.get("status") == status and "lastTransitionTime" in before:
+        new["lastTransitionTime"] = before["lastTransitionTime"]
     conditions[:] = [one for one in conditions if one["type"] != name] + [new]
+
+
+def _prepared(document: Document) -> None:
+    """Volumes and network are there, where their condition was written before."""
+    if any(one["type"] == PREPARED for one in document["status"].get("conditions", ())):
+        _condition(document, PREPARED, "True")
 
 
 def _kept(fields: dict[str, Any]) -> Document:

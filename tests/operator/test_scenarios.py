@@ -13,7 +13,7 @@ import pytest
 
 from operator_replay import RULE, replay
 from operator_story import COMMANDS
-from paddock.operator import ending, outcome, reconcile, status
+from paddock.operator import ending, outcome, reconcile, silence, status
 from paddock.operator.policies import gang, restart
 
 TYPE_CHECKING = False
@@ -74,7 +74,7 @@ def test_every_row_of_every_table_has_a_story() -> None:
     """The tables are what the operator promises; a row without a story is only a wish."""
     missing = [
         f"{module.__name__}: {row}"
-        for module in (reconcile, status, restart, ending, gang, outcome)
+        for module in (reconcile, status, restart, ending, gang, outcome, silence)
         for row in rows_of(module)
         if not re.search(rf"^\| {re.escape(row)} +\| `?\w", section_of(module), re.MULTILINE)
     ]

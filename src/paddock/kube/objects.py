@@ -102,8 +102,11 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
+    """A container's state. started: False while its startup probe has not passed."""
+
     name: str = ""
     ready: bool = False
+    started: bool | None = None
     restartCount: int = 0
     state: ContainerState = ContainerState()
     lastState: ContainerState = ContainerState()
@@ -116,10 +119,18 @@ class PodContainer(msgspec.Struct, frozen=True, gc=False):
     restartPolicy: str | None = None
 
 
+class SchedulingGate(msgspec.Struct, frozen=True, gc=False):
+    """No scheduler looks at a pod that has any."""
+
+    name: str = ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, gc=False):
     """The only part of a pod's spec that is read back."""
 
     nodeName: str | None = None
+    schedulerName: str | None = None
+    schedulingGates: tuple[SchedulingGate, ...] | None = None
     restartPolicy: str | None = None
     containers: tuple[PodContainer, ...] | None = None
     initContainers: tuple[PodContainer, ...] | None = None

@@ -7,6 +7,7 @@ deploy         makes missing pods and objects, opens the start gate
 ending         when a job is complete; ends it, removes its pods, and the job after its ttl
 job_view       one job at one moment: pods of this attempt, leftovers, failures
 outcome        what happened to a pod, and the cause
+silence        what a pod that does not say why it waits shows
 policies       restart, gang
 status         reads and writes the status, and the controller's state in it
 messages       sentences for status.message, conditions and events

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from paddock.kube.client import COSCHEDULING_GROUPS, VOLCANO_GROUPS
 from paddock.operator import messages, names
 from paddock.operator.decision import Create, Decision, Delete, EventNote, Patch
-from paddock.operator.job_view import silent_at
 from paddock.operator.pods import meta_of
 from paddock.operator.policies.gang import KINDS, is_as_wanted, kind_of, unschedulable
 from paddock.operator.policies.restart import find_culprit, is_alone
@@ -73,7 +72,7 @@ def deploy(view: PaddleJobView) -> Decision:
         actions += opened
         actions += _patch_pods(view)
     wakes = [earliest_force(view, (*stale, *view.outcomes.values()))]
-    wakes += [at for pod in view.observed.pods if (at := silent_at(pod)) and at > view.now]
+    wakes += [o.tells_at for o in view.every]
     if next_attempt_time > view.now:
         wakes.append(next_attempt_time)
     if not view.gang.is_supported:

@@ -20,6 +20,7 @@ from paddock.operator.pods import (
 )
 from paddock.operator.policies.gang import KINDS, OPEN_PHASES, Gang, gang_of, kind_of
 from paddock.operator.policies.restart import action_of, is_alone
+from paddock.operator.silence import silence_of
 from paddock.operator.status import REFS_MAX, replace_state
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 INVALID_TEMPLATE = "InvalidTemplate"
 # From an address to its name in DNS, and until a failed look-up of it is forgotten.
 NAMED_SECONDS = 1.0
-SILENT_SECONDS = 10.0  # a kubelet takes a pod that names its node well within that
 
 
 @dataclass(frozen=True)
@@ -333,20 +333,15 @@ def read_pods(observed: ObservedState, now: float) -> tuple[Outcome, ...]:
         replica = names.replica_of(observed.job.metadata.name, pod.metadata.name)
         # One that is ours by uid, but of no name we give, nobody wants.
         outcome = outcome_of(pod, *(replica or ("worker", -1)))
-        at = silent_at(pod)
-        if at is not None and now >= at and outcome.state == "pending":
-            hint = f"is there such a node? (kubectl get node {outcome.node})"
-            text = f"no kubelet has taken it for {SILENT_SECONDS:g} s; {hint}"
-            outcome = replace(outcome, waits_for=f"NodeSilent: {text}")
+        is_silent = outcome.state in ("pending", "starting") and not outcome.waits_for
+        silence = silence_of(pod) if is_silent else None
+        if silence is None:
+            pass
+        elif now < silence.at:
+            outcome = replace(outcome, tells_at=silence.at)
+        elif silence.is_stuck:
+            outcome = replace(outcome, waits_for=silence.clause)
+        else:
+            outcome = replace(outcome, slow_for=silence.clause)
         found.append(outcome)
     return tuple(found)
-
-
-def silent_at(pod: Pod) -> float | None:
-    """When a pod whose template names its node has waited too long for that node's kubelet.
-
-    No scheduler looks at it, so that nobody else says anything; the kubelet writes conditions.
-    """
-    if not pod.spec.nodeName or pod.status.conditions or pod.status.containerStatuses:
-        return None
-    return seconds(pod.metadata.creationTimestamp) + SILENT_SECONDS

@@ -10,13 +10,14 @@ from paddock.operator.environment import VALUE_MAX
 from paddock.operator.names import replica_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from paddock.operator.decision import FailedCall
     from paddock.operator.environment import PodSlot
     from paddock.operator.job_view import PaddleJobView
     from paddock.operator.outcome import Outcome
     from paddock.operator.policies.restart import FailJob, RestartJob
+    from paddock.operator.spec import RoleName
 
 WEBHOOKS = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 UNANSWERED = "failed calling webhook"
@@ -116,12 +117,9 @@ def waiting_for(view: PaddleJobView) -> tuple[str, str]:
     lasting = [f for f in (*view.failed_creates, *others) if f.reason != OF_FORMER]
     for call in lasting:
         return failed_call_reason(call), failed_call_text(call)
-    stuck = [o for o in view.outcomes.values() if o.waits_for]
+    stuck = {o: o.waits_for for o in view.outcomes.values() if o.waits_for}
     if stuck:
-        first = min(stuck, key=lambda o: (_reason(o) in WAITS_FOR_OTHERS, o.role, o.index))
-        reason = _reason(first)
-        more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
-        return reason, f"{first.label} waits: {first.waits_for}{more}"
+        return _waiting(stuck)
     for call in former:
         return failed_call_reason(call), failed_call_text(call)
     for first in view.early[:1]:
@@ -134,7 +132,8 @@ def waiting_for(view: PaddleJobView) -> tuple[str, str]:
     old = [o for o in view.leftovers if o.is_terminating]
     if old:
         return "Stopping", f"waiting for {_some(old)} of an earlier attempt to end"
-    return "", ""
+    slow = {o: o.slow_for for o in view.outcomes.values() if o.slow_for}
+    return _waiting(slow) if slow else ("", "")
 
 
 def lasting_text(view: PaddleJobView) -> tuple[str, str] | None:
@@ -247,8 +246,16 @@ def unknown_fields_text(fields: Iterable[str]) -> str:
     return f"not known to the API server, which left it out of the pods: {listed}"
 
 
-def _reason(stuck: Outcome) -> str:
-    return stuck.waits_for.partition(":")[0]
+def _waiting(clauses: Mapping[Outcome, str]) -> tuple[str, str]:
+    """(reason, sentence) of pods that wait; clauses: for what, reason first."""
+
+    def order(o: Outcome) -> tuple[bool, RoleName, int]:
+        return clauses[o].partition(":")[0] in WAITS_FOR_OTHERS, o.role, o.index
+
+    first = min(clauses, key=order)
+    more = f" (and {len(clauses) - 1} more)" if len(clauses) > 1 else ""
+    reason = clauses[first].partition(":")[0]
+    return reason, f"{first.label} waits: {clauses[first]}{more}"
 
 
 def _some(pods: Sequence[Outcome | PodSlot]) -> str:

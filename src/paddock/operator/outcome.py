@@ -82,7 +82,9 @@ LOG_LINE_MAX = 300  # characters of a log kept in a status
 class Outcome:
     """A pod as the policies see it.
 
-    why: one clause for people, "" when there is nothing to say. waits_for: why it has not started.
+    why: one clause for people, "" when there is nothing to say. waits_for: why it has not started,
+    and will not by itself; slow_for: why it is not ready after long, though it may be still.
+    tells_at: when the silence of a pod that says neither is to be told (silence.py).
     at: seconds since 1970 when it failed, 0.0 if unknown. restarts: of its containers in place.
     is_closed_out: Kueue's group of it was over before it came, so nothing will let it start.
     is_root: its launcher says that the root cause of the job's failure was in it; False: that it
@@ -102,6 +104,8 @@ class Outcome:
     exit_code: int | None = None
     why: str = ""
     waits_for: str = ""
+    slow_for: str = ""
+    tells_at: float | None = None
     node: str = ""
     at: float = 0.0
     restarts: int = 0
@@ -155,13 +159,13 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
         restarts=sum(c.restartCount for c in _counted(pod)),
         is_terminating=meta.deletionTimestamp is not None,
         is_closed_out=_is_closed_out(pod),
-        is_of_first=container is None or container is _first(pod),
+        is_of_first=container is None or container is first_container(pod),
         lasting=_lasting(pod) if state in ("running", "failed") else (),
         **_blame(ended),
     )
 
 
-def _first(pod: Pod) -> ContainerStatus | None:
+def first_container(pod: Pod) -> ContainerStatus | None:
     """The status of the first container, which is the trainer or the server.
 
     A kubelet sorts the statuses by name.
@@ -173,7 +177,7 @@ def _first(pod: Pod) -> ContainerStatus | None:
 
 def _has_ended(pod: Pod) -> ContainerStateTerminated | None:
     """How the first container has ended, if its kubelet does not start it again."""
-    first = _first(pod)
+    first = first_container(pod)
     ended = first.state.terminated if first is not None else None
     policy = pod.spec.restartPolicy
     is_for_good = policy == "Never" or (policy == "OnFailure" and ended and not ended.exitCode)
@@ -193,7 +197,7 @@ def _told(
 ) -> tuple[Cause, str]:
     """The cause and the clause of a container's end, which name it where it is not the first."""
     cause, clause = _classify_exit(ended)
-    first = _first(pod)
+    first = first_container(pod)
     is_first = first is not None and container.name == first.name
     return cause, clause if is_first else f"container {container.name}: {clause}"
 
@@ -264,7 +268,7 @@ def _classify_failed(pod: Pod, containers: tuple[ContainerStatus, ...]) -> Readi
         if (t := c.state.terminated) is not None and t.exitCode
     ]
     # How the first container ended is how the pod did, though another one ended before it.
-    trainer = _first(pod)
+    trainer = first_container(pod)
     ends.sort(key=lambda end: (end[1] is not trainer, end[0]))
     first = ends[0][1] if ends else None
     reason = status.reason or ""
@@ -349,12 +353,15 @@ def waits_for(pod: Pod) -> str:
             clause = shortened(message)
             if waiting.reason == "CrashLoopBackOff" and container.lastState.terminated is not None:
                 clause = _told(container, pod, container.lastState.terminated)[1]
-            elif (first := _first(pod)) is not None and container.name != first.name:
+            elif (first := first_container(pod)) is not None and container.name != first.name:
                 clause = f"container {container.name}: {clause}"
             return f"{waiting.reason}: {clause}".rstrip(": ")
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
             clause = shortened(condition.message or "")
+            if condition.reason == "SchedulingGated" and not pod.spec.schedulingGates:
+                # The API server leaves the condition as it was until a scheduler writes another.
+                clause = "its gates are gone, and no scheduler has looked at it yet"
             return f"{condition.reason or 'Unschedulable'}: {clause}".rstrip(": ")
     return ""
 
