@@ -16,6 +16,7 @@ storage       log, snapshots, checkpoints, exports
 wire          frames, handshake, exactly-once windows, offsets
 adapters      layers for frameworks, but for what is the framework's
 torch, paddle, jax  the adapters' modules
+torch_weight  a table as a parameter of torch
 fleet         Paddle's fleet names
 translate     frameworks' optimizers as the server's rules
 trainer_init  `paddock.ps.init`: `paddle.init` of 2017

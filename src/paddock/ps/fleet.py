@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -370,17 +370,37 @@ class DistributedOptimizer:
             )
         return self._trainer
 
-    def step(self) -> None:
-        """Ends a batch: gradients pushed, the strategy's wait, new values pulled."""
+    def __getattr__(self, name: str) -> Any:
+        """Says what is given instead where torch or Paddle ask an optimizer for its state."""
+        raise AttributeError(
+            f"fleet's optimizer has no {name}: schedulers drive the optimizer that it was made of; "
+            "a GradScaler takes the trainer.optimizer of a paddock.ps.torch.Trainer"
+        )
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Ends a batch: gradients pushed, the strategy's wait, new values pulled.
+
+        backward() was done, or is by closure(), whose loss is returned.
+        """
+        loss = None if closure is None else closure()
         self.minimize(None)
+        return loss
 
     def minimize(self, loss: Any) -> None:
         """backward() and step(), Paddle's way."""
         self.trainer.step(loss)
         self.inner._opt_called = True  # Else torch's schedulers warn that step() was not called.
 
-    def clear_grad(self) -> None:
-        """Nothing: step() clears what it has pushed."""
+    def clear_grad(self, set_to: object = None, **_: Any) -> None:
+        """Drops the gradients that wait, of a batch to be left out; step() clears what it pushed.
+
+        The argument, whether they become zeros or none, changes nothing.
+        """
+        if self._trainer is not None:
+            for table in self._trainer.tables:
+                table.forget()
+            if self._trainer.dense is not None:
+                self._trainer.dense.vector.forget()
 
     zero_grad = clear_grad
 

@@ -11,10 +11,10 @@ The optimizers run on the servers; torch computes losses and gradients, any torc
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +28,10 @@ from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
 from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
-from paddock.ps.adapters.rows import EmbeddingTable, Lookup
+from paddock.ps.adapters.rows import Lookup
 from paddock.ps.adapters.trainer import TrainerBase
 from paddock.ps.optimizers.schedules import Rate
+from paddock.ps.torch_weight import TableWeight, rows_of
 
 __all__ = [
     "Bags",
@@ -121,156 +122,6 @@ TORCH = Framework(
     with_zeros=lambda rows: functional.pad(rows, (0, 0, 0, 1)),
     take=lambda vector, places: vector[torch.from_numpy(places).to(vector.device)],
 )
-
-
-# What asks a parameter for nothing but its shape, device, and whether it learns. All else would
-# read or change rows that are not there, and torch computes with none of them without a word.
-_ALLOWED = frozenset(
-    (
-        "__get__", "__set__", "__delete__", "__hash__", "__len__", "__repr__", "__format__",
-        "requires_grad_", "size", "dim", "ndimension", "numel", "nelement", "element_size",
-        "stride", "storage_offset", "is_contiguous", "is_floating_point", "is_complex",
-        "is_signed", "is_inference", "get_device", "detach", "expand_as", "backward",
-        "register_hook", "register_post_accumulate_grad_hook", "has_names", "untyped_storage",
-        "data_ptr", "is_same_size", "is_pinned", "is_shared",
-    )
-)  # fmt: skip
-
-
-class TableWeight(nn.Parameter):
-    """A table among a module's parameters, of shape (0, dim); its grad is (distinct ids, dim).
-
-    torch's tools ask parameters for `grad`, and change it in place: GradScaler, clip_grad_norm_,
-    zero_grad. So the gradient of a table's rows is this parameter's. It is also the leaf of the
-    graph: requires_grad_(False) freezes the table, and DistributedDataParallel, which expects a
-    gradient of each parameter, gets one of no elements.
-    """
-
-    rows: EmbeddingTable
-
-    def __new__(cls, rows: EmbeddingTable, requires_grad: bool = True) -> TableWeight:
-        self: TableWeight = super().__new__(cls, torch.empty(0, rows.spec.dim), requires_grad)
-        self.rows = rows
-        return self
-
-    @property
-    def grad(self) -> torch.Tensor | None:
-        """The gradient that waits to be pushed, on the CPU; a change of it is pushed."""
-        waiting = self.rows.waiting()
-        return None if waiting is None else torch.from_numpy(waiting)
-
-    @grad.setter
-    def grad(self, value: torch.Tensor | None) -> None:
-        waiting = self.rows.waiting()
-        if value is None:
-            self.rows.forget()
-        elif waiting is not None and value.shape == waiting.shape:
-            torch.from_numpy(waiting).copy_(value)
-        else:
-            raise UsageError(
-                f"table {self.rows.table!r} got a gradient of shape {tuple(value.shape)}, but "
-                f"{'none' if waiting is None else waiting.shape} waits to be pushed",
-                hint="change weight.grad in place, or set it to None; client.push() sends others",
-            )
-
-    @grad.deleter
-    def grad(self) -> None:
-        self.rows.forget()
-
-    @property
-    def data(self) -> torch.Tensor:
-        """Refused: the rows are not here."""
-        return _refuse(self, "data")
-
-    @data.setter
-    def data(self, value: torch.Tensor) -> None:
-        _refuse(self, "data")
-
-    def move(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        """Follows a module to its device. Raises UsageError if fn makes it another dtype."""
-        plain = torch.Tensor.data
-        moved = fn(plain.__get__(self))
-        if moved.dtype != torch.float32:
-            raise UsageError(
-                f"table {self.rows.table!r} cannot become {moved.dtype}: rows are float32",
-                hint="torch.autocast computes in half precision",
-            )
-        plain.__set__(self, moved)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TableWeight:
-        twin = TableWeight(copy.deepcopy(self.rows, memo), self.requires_grad)
-        twin.move(lambda weight: weight.to(self.device))
-        memo[id(self)] = twin
-        return twin
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self.rows.__reduce__()
-
-    def __repr__(self, **_: Any) -> str:
-        """As a list of parameters shows it."""
-        return f"TableWeight({self.rows.table!r}, dim={self.rows.spec.dim})"
-
-    @classmethod
-    def __torch_function__(
-        cls,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        name = getattr(func, "__name__", str(func))
-        weight = _first(args, kwargs)
-        if name == "full_like" and weight is not None:
-            # torch.optim.Adagrad asks for it when it is made, be it only to be translated.
-            return TableWeight(weight.rows, requires_grad=False)
-        if name not in _ALLOWED:
-            _refuse(weight, name)
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **(kwargs or {}))
-
-
-def _first(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> TableWeight | None:
-    """The table among the arguments of a function of torch, in a list of them as well."""
-    for one in (*args, *(kwargs or {}).values()):
-        inner = _first(one, None) if isinstance(one, list | tuple) else one
-        if isinstance(inner, TableWeight):
-            return inner
-    return None
-
-
-def _refuse(weight: TableWeight | None, name: str) -> NoReturn:
-    table = "of an embedding" if weight is None else repr(weight.rows.table)
-    raise UsageError(
-        f"{name} of the weight of table {table}: its rows are on the servers",
-        hint="the Trainer's optimizer trains them; SparseSpec(initial=...) or client.set() gives "
-        "them values, client.pull() reads them",
-    )
-
-
-class _LearntRows(torch.autograd.Function):
-    """Pulled rows as a function of the weight, whose gradient is given to take()."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, weight: torch.Tensor, rows: torch.Tensor, take: Callable[[Floats], None]
-    ) -> torch.Tensor:
-        ctx.take, ctx.like = take, weight.detach()
-        return rows.view_as(rows)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        # A copy: a gradient may be shared with other branches, and clipping changes it in place.
-        own = grad.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        ctx.take(own.numpy())
-        return torch.zeros_like(ctx.like), None, None
-
-
-def rows_of(
-    weight: TableWeight, rows: torch.Tensor, take: Callable[[Floats], None]
-) -> torch.Tensor:
-    """The rows, (distinct, dim), in the graph of the weight: take() is given their gradient."""
-    learnt: torch.Tensor = _LearntRows.apply(weight, rows, take)
-    return learnt
 
 
 class Embedding(EmbeddingBase, nn.Module):
@@ -415,6 +266,17 @@ def rate_of(optimizer: torch.optim.Optimizer, group: int = 0) -> Callable[..., R
     return rate
 
 
+# Options in the groups of torch's optimizers that are part of their rule: all but the rate.
+# Source: torch 2.15, torch/optim/{sgd,adam,adagrad,rmsprop,adadelta,asgd,rprop}.py.
+_RULES = frozenset(
+    (
+        "alpha", "amsgrad", "betas", "centered", "dampening", "decoupled_weight_decay", "eps",
+        "etas", "initial_accumulator_value", "lambd", "lr_decay", "maximize", "momentum",
+        "momentum_decay", "nesterov", "rho", "step_sizes", "t0", "weight_decay",
+    )
+)  # fmt: skip
+
+
 class TableOptimizer(torch.optim.Optimizer):
     """A Trainer's tables as torch's schedulers and GradScaler want them: a group each.
 
@@ -442,8 +304,31 @@ class TableOptimizer(torch.optim.Optimizer):
             for one in tables
         ]
         super().__init__(groups, {})
+        self._is_complete = True
         for number, table in enumerate(tables):
             table.rate = rate_of(self, number)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """A group for each table, and no more."""
+        if getattr(self, "_is_complete", False):
+            raise UsageError(
+                "a Trainer's optimizer takes no more parameter groups: the servers do not know "
+                "what is in them",
+                hint="change the model first, and make the Trainer then; parameters with a rate of "
+                "their own are a DenseParameters(client, module, table=...) of their own",
+            )
+        super().add_param_group(param_group)
+
+    def _check_groups(self) -> None:
+        """Raises UsageError for an option that torch's optimizers read in a group."""
+        for group in self.param_groups:
+            for name in _RULES & group.keys():
+                raise UsageError(
+                    f"the group of table {group['table']!r} has {name}={group[name]!r}: its "
+                    "optimizer is on the servers, which are told of the lr only",
+                    hint='when the table is declared: OptimizerSpec("adam", lr, {"beta1": 0.8}, '
+                    "l2=weight_decay)",
+                )
 
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
         """Push, step, pull; backward was done, or is by closure(), whose loss is returned."""
@@ -451,6 +336,7 @@ class TableOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._check_groups()
         if float(getattr(self, "found_inf", 0.0)):
             self.zero_grad()
             return loss
@@ -463,6 +349,31 @@ class TableOptimizer(torch.optim.Optimizer):
                         grad.mul_(inverse)
         TrainerBase.end(self.trainer)
         return loss
+
+
+# GradScaler begins with it (torch 2.15), so a first step shows it; smaller factors, such as a
+# number of examples, are the user's.
+SCALE_MIN = 65536.0
+
+
+def check_unscaled(loss: object) -> None:
+    """Raises UsageError for a loss that GradScaler.scale() seems to have multiplied.
+
+    It multiplies by a tensor of one element, which is a power of two and has no gradient. Who
+    unscales never sees these gradients: they would be pushed as they are.
+    """
+    made_by = getattr(loss, "grad_fn", None)
+    factor = getattr(made_by, "_saved_other", None)
+    if type(made_by).__name__ != "MulBackward0" or factor is None or factor.requires_grad:
+        return
+    is_one = factor.numel() == 1 and factor.dtype == torch.float32  # float64: a Python number.
+    if is_one and float(factor) >= SCALE_MIN and math.frexp(float(factor))[0] == 0.5:
+        raise UsageError(
+            f"the loss is multiplied by {float(factor):g}, as by GradScaler.scale(): step(loss) "
+            "would push gradients that nobody divides by it",
+            hint="scaler.scale(loss).backward(), scaler.step(trainer.optimizer), scaler.update(); "
+            "if the factor is meant: loss.backward(), trainer.step()",
+        )
 
 
 class Trainer(TrainerBase):
@@ -478,6 +389,18 @@ class Trainer(TrainerBase):
         # Not before somebody asks: the first optimizer of a process imports torch's compiler, a
         # second and 150 MB (torch 2.15, torch/_compile.py).
         return TableOptimizer(self)
+
+    def __getattr__(self, name: str) -> Any:
+        """Says where it is what torch's schedulers and GradScaler ask an optimizer for."""
+        if hasattr(torch.optim.Optimizer, name) or name in ("param_groups", "defaults", "state"):
+            raise AttributeError(f"a Trainer has no {name}: give trainer.optimizer, which has it")
+        raise AttributeError(f"'Trainer' object has no attribute {name!r}")
+
+    def step(self, loss: torch.Tensor | None = None) -> None:
+        check_unscaled(loss)
+        super().step(loss)
+
+    step.__doc__ = TrainerBase.step.__doc__
 
     def end(self) -> None:
         if "optimizer" in self.__dict__:
