@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from paddock.core.hosts import Host
-from paddock.core.job import Entrypoint, Job, Logs
+from paddock.core.job import Entrypoint, Job, Logs, ValueSource
 from paddock.core.plan import Plan, Proc, make_plan
 from paddock.core.value import replace
 from paddock.errors import UsageError
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 
 def job_in(folder: Path, *, overwrite: bool = False, job_id: str = "default") -> Job:
-    """A job that logs there."""
+    """A job with --log-dir."""
     logs = Logs(directory=str(folder), overwrite=overwrite)
-    return replace(Job(Entrypoint("script", "train.py")), logs=logs, job_id=job_id)
+    sources = {"logs.directory": ValueSource("flag", "--log-dir")}
+    command = Entrypoint("script", "train.py")
+    return replace(Job(command), logs=logs, job_id=job_id, sources=sources)
 
 
 def plan_of(job: Job) -> Plan:

@@ -596,6 +596,30 @@ def test_without_a_home_directory_nothing_is_recorded_and_nothing_made(
     assert (done.returncode, "no runs yet" in done.stderr) == (0, True)
 
 
+@pytest.mark.parametrize("kept", ["9", "0"], ids=["without a home", "not recorded"])
+def test_a_run_that_can_write_nowhere_else_has_its_logs_in_the_temporary_directory(
+    terminal: Terminal, kept: str
+) -> None:
+    """As of a user without a name in a container whose image cannot be written."""
+    (terminal.world.folder / "log").write_text("a file is in the way")
+    (spare := terminal.world.folder / "tmp").mkdir()
+    terminal.env |= {
+        "XDG_STATE_HOME": "", "HOME": "nowhere", "TMPDIR": str(spare), "PADDOCK_KEEP_RUNS": kept,
+    }  # fmt: skip
+    ended = terminal.run(terminal.world.script("print('trained')"))
+    assert (ended.code, "trained" in ended.out) == (0, True)
+    (logs,) = spare.glob("paddock-*")
+    assert f"/log is not writable (File exists): the logs are in {logs}" in ended.err.replace(
+        "Not a directory", "File exists"
+    )
+    assert (logs / "workerlog.0").read_text("utf-8") == "trained\n"
+    assert stat.S_IMODE(logs.stat().st_mode) == 0o700
+    (spare / "taken").write_text("")
+    terminal.env["TMPDIR"] = str(spare / "taken")
+    ended = terminal.run(terminal.world.script("print('trained')"))
+    assert ended.code == 2 and "log_dir 'log' is not writable" in ended.err
+
+
 def test_a_control_socket_works_however_deep_its_directory_lies(terminal: Terminal) -> None:
     deep = terminal.world.folder.joinpath(*["d" * 60] * 4)
     deep.mkdir(parents=True)

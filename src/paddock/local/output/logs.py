@@ -88,7 +88,8 @@ class LogDir:
     ) -> None:
         """run_id: "" for one without a record. spare: where logs go when log/ cannot be written.
 
-        Raises UsageError when nothing can be written.
+        Without a spare directory, a new one below $TMPDIR. Raises UsageError when nothing can be
+        written, or the directory that the user has chosen cannot.
         """
         self.note = ""
         self._overwrite = job.logs.overwrite
@@ -103,14 +104,14 @@ class LogDir:
                 try:
                     _make_directory(os.path.join(self.path, ".paddock"), 0o700)
                 except OSError as error:
-                    if not spare:
-                        raise
-                    self.path = self.shown = spare
-                    self.note = (
-                        f"{wanted} is not writable ({error.strerror}): the logs are in {spare}"
-                    )
+                    self._go_elsewhere(wanted, spare or _new_temporary(uid, error), error)
             else:
-                self._take_shared(job, uid, pod_name)
+                try:
+                    self._take_shared(job, uid, pod_name)
+                except OSError as error:
+                    if not has_own_folder(job):
+                        raise
+                    self._go_elsewhere(wanted, _new_temporary(uid, error), error)
                 if run_id and not job.record:
                     self._times = run_folder(job, run_id)
                     _make_directory(self._times, 0o777)
@@ -120,6 +121,10 @@ class LogDir:
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError.of([_unwritable(job.logs.directory, why)]) from error
+
+    def _go_elsewhere(self, wanted: str, path: str, error: OSError) -> None:
+        self.path = self.shown = path
+        self.note = f"{wanted} is not writable ({error.strerror}): the logs are in {path}"
 
     def _take_shared(self, job: Job, uid: str, pod_name: str) -> None:
         """Take a directory that other runs write to as well, before and after this one."""
@@ -269,6 +274,19 @@ class LogDir:
             pass  # something was left there on purpose
         if self._lock is not None:
             self._lock.release()
+
+
+def _new_temporary(uid: str, error: OSError) -> str:
+    """Make a directory of our own below $TMPDIR. Raises the error if that cannot be written too.
+
+    For a container whose user owns nothing else: neither the working directory nor a home.
+    """
+    path = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"paddock-{uid}-{os.urandom(4).hex()}")
+    try:
+        os.mkdir(path, 0o700)
+    except OSError:
+        raise error from None
+    return path
 
 
 def _is_our_link(entry: os.DirEntry[str]) -> bool:

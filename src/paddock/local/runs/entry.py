@@ -148,7 +148,8 @@ def take_entry(env: Mapping[str, str], name: str, chosen_id: str = "") -> RunEnt
         except FileExistsError:
             continue
         except OSError as error:
-            return RunEntry(run_id, "", f"{error.filename or above}: {error.strerror}")
+            problem = f"{error.filename or above}: {error.strerror}; XDG_STATE_HOME may be another"
+            return RunEntry(run_id, "", problem)
         return RunEntry(run_id, folder)
     return RunEntry(run_id, "", f"{above}: no free id was found for '{chosen_id or name}'")
 
