@@ -76,6 +76,36 @@ def test_project_wins_over_user_key_by_key(find: Find) -> None:
     assert site.sources["account"].endswith("sites.toml, [site.big] account")
 
 
+def test_an_entry_of_a_table_is_one_and_no_host(find: Find) -> None:
+    """`hosts=h1,env.X=1` had a second host `env.X`, which no error told of with -n 1."""
+    site = find("ssh,hosts=h1,h-2=10.0.0.2,env.X=1,connect-timeout=3,paddle_init.A=b")
+    assert site.texts("hosts") == ("h1", "h-2=10.0.0.2")
+    assert (site.options["env"], site.options["connect_timeout"]) == ({"X": "1"}, 3)
+    assert site.options["paddle_init"] == {"A": "b"}
+    table = PROJECT + 'env = { X = "0", Y = "2" }\n'
+    assert find("big,env.X=a=b,c", table).options["env"] == {"X": "a=b,c", "Y": "2"}
+    assert find("script,submit=qsub -l a=1,b-c=2").text("submit") == "qsub -l a=1,b-c=2"
+    lines = find("slurm,sbatch_lines=--nice=5,--gres-flags=x").texts("sbatch_lines")
+    assert lines == ("--nice=5", "--gres-flags=x")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("ssh,hosts=h1,my-key=3", "hosts: '3' is not an address"),
+        ("ssh,hosts=h1,envs.X=1", "hosts: '1' is not an address"),
+        ("ssh,hosts=h1,interpreter=/py,my-key=3", "'my-key=3' is no option"),
+        ("big,partition=gpu,user.name=3", "'user.name=3' is no option"),
+        ("big,env=X=1", "site 'big': env must be a table of texts, not 'X=1'"),
+        ("big,env.TOKEN=abc", "site 'big': env.TOKEN holds a secret"),
+        ("kubernetes,env.X=1,form.x=3", "'form.x=3' is no option"),
+    ],
+)
+def test_a_part_that_is_no_option_is_refused(find: Find, word: str, message: str) -> None:
+    """It became a part of the value before it."""
+    assert message in problems(find, word, PROJECT)[0]
+
+
 def test_word_on_the_command_line_wins_over_both(find: Find) -> None:
     """Options follow the name."""
     site = find("big,partition=debug,qos=high", PROJECT)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from paddock.backends.sites.hostfile import HostLine, parse_hostfile, parse_hosts
-from paddock.backends.sites.keys import BY_NAME, from_text, key_problems, secret_problems
+from paddock.backends.sites.keys import BY_NAME, SCRIPT, from_text, key_problems, secret_problems
 from paddock.backends.sites.profile import (
     HOSTS,
     Profile,
@@ -29,6 +29,8 @@ from paddock.backends.types import Site, split_list
 from paddock.command_line import nearest
 from paddock.errors import UsageError, refuse
 
+# Keys of lists whose words may have an "="; the commands of a script site may have one, too.
+VALUES_WITH_EQUALS = ("hosts", "sbatch_lines", "mpirun_args")
 HOW = (
     "name hosts with --hosts h1,h2, or -b slurm or kubernetes, or write [site.NAME] in paddock.toml"
 )
@@ -82,13 +84,20 @@ def _site_named(profile: Profile, name: str, has_hosts: bool) -> Site:
 def _with_inline(site: Site, inline: Mapping[str, str], base: str, env: Mapping[str, str]) -> Site:
     """Return the site with the options of the command line, checked, its hosts read."""
     options, sources = dict(site.options), dict(site.sources)
-    for key, text in inline.items():
+    for name, text in inline.items():
+        key, _, entry = name.partition(".")
+        if entry:  # of a table, whose other entries stay
+            table = options.get(key)
+            whole = {**(table if isinstance(table, dict) else {}), entry: text}
+            put(options, sources, key, whole, f"-b {name}={text}", base, env)
+            continue
         is_read = key in BY_NAME and key != "hosts"  # which may be a file's name
         value = from_text(BY_NAME[key].kind, text) if is_read else text
         put(options, sources, key, value, f"-b {key}={text}", base, env)
     where = f"site '{site.name}'"
     problems = list(key_problems(site.backend, options, where))
-    problems += secret_problems({key: options.get(key, "") for key in inline}, where)
+    tops = {name.partition(".")[0] for name in inline}
+    problems += secret_problems({key: options.get(key, "") for key in tops}, where)
     refuse(problems)
     options.pop("backend", None)
     for key, value in options.items():
@@ -135,12 +144,12 @@ def _require(site: Site, options: Mapping[str, object]) -> None:
 
 
 def _inline(word: str) -> tuple[str, dict[str, str]]:
-    """Split "mpi,hosts=h1,h2,port=22" into name and options.
+    """Split "mpi,hosts=h1,h2,port=22" into name and options; an entry of a table is env.X=1.
 
-    A part without "=" belongs to the last.
+    A part that begins with no key belongs to the last option.
 
-    >>> _inline("mpi,hosts=h1,h2,port=22")
-    ('mpi', {'hosts': 'h1,h2', 'port': '22'})
+    >>> _inline("mpi,hosts=h1,h-2=10.0.0.2,port=22,env.X=1")
+    ('mpi', {'hosts': 'h1,h-2=10.0.0.2', 'port': '22', 'env.X': '1'})
     """
     name, *parts = word.split(",")
     if "=" in name:
@@ -148,15 +157,30 @@ def _inline(word: str) -> tuple[str, dict[str, str]]:
     found: dict[str, str] = {}
     last = ""
     for part in parts:
-        key, equals, value = part.partition("=")
-        if equals and key.strip().isidentifier():
-            last = key.strip()
+        text, equals, value = part.partition("=")
+        if equals and (key := _key_in(text)):
+            last = key
             found[last] = value
-        elif last:
+        elif last and (not equals or _may_hold_equals(last)):
             found[last] += f",{part}"
         else:
             raise UsageError(f"-b {word}: '{part}' is no option", hint="write -b SITE,key=value")
     return name.strip(), found
+
+
+def _key_in(text: str) -> str:
+    """Return the key that stands before an "=": port, connect-timeout, env.X; "" for none."""
+    text = text.strip()
+    head, dot, _ = text.partition(".")
+    if text.isidentifier() or (dot and head in BY_NAME and BY_NAME[head].kind == "table"):
+        return text
+    underlined = text.replace("-", "_")  # as flags are written
+    return underlined if underlined in BY_NAME else ""
+
+
+def _may_hold_equals(key: str) -> bool:
+    """Return True if a value may go on with "x-y=z" after a comma: h-1=10.0.0.1, --nice=5."""
+    return key in VALUES_WITH_EQUALS or (key in BY_NAME and BY_NAME[key].backends == SCRIPT)
 
 
 def _default(profile: Profile, has_hosts: bool) -> str:

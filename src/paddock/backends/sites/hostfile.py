@@ -75,7 +75,8 @@ def parse_host(text: str) -> HostLine:
     for word in words:
         key, equals, value = word.partition("=")
         if key == "address" and equals:
-            if not is_host(value) or value.startswith("-"):
+            # A number is an option that lost its key's spelling (retries=3), and no address.
+            if not is_host(value) or value.startswith("-") or value.isdigit():
                 problems.append(Problem(f"'{value}' is not an address", HINT))
             line = replace(line, address=value)
         elif key in SLOTS and value:
