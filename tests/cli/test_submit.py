@@ -63,6 +63,13 @@ def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ("./run.sh", "script './run.sh' is not in the package", "--package DIR"),
         ("--name -rf train.py", "--name needs a value", "--name=-rf"),
         ("--name=-rf train.py", "--name '-rf' is not a name", "lower-case letters"),
+        ("--image a:1 train.py", "--image: for kubernetes only", "submit to kubernetes"),
+        ("--image a:1 --sweep lr=1,2 train.py", "--image: for kubernetes only", "leave it out"),
+        ("--volumes c:/data train.py", "--volumes: for kubernetes only", "submit to kubernetes"),
+        ("--secrets key train.py", "--secrets: for kubernetes only", "submit to kubernetes"),
+        ("--pod-patch p.yaml train.py", "--pod-patch: for kubernetes only", "leave it out"),
+        ("--array 1-3 train.py", "--array: for slurm only", "submit to slurm"),
+        ("--from sub train.py", "--from: for script only", "submit to script"),
     ],
 )
 def test_a_mistake_is_told_once_with_what_to_write(

@@ -86,6 +86,8 @@ TABLE = FlagTable("submit", (*FLAGS, *LAUNCH), FOREIGN)
 ONLY = {
     "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "servers_on": ("mpi",),
 }  # fmt: skip
+# Flags without which another job would run: refused, and not left out with a warning.
+ESSENTIAL = ("image", "volumes", "secrets", "pod_patch", "array", "from")
 MARK = "#PADDOCK"
 # Decided by where the job runs, so that these flags are refused.
 DECIDED = {
@@ -131,11 +133,30 @@ def foreign(backend: str, own: Mapping[str, str]) -> tuple[str, ...]:
     """
     found = []
     for name in own:
-        backends = KEYS[name].backends if name in KEYS else ONLY.get(name, (backend,))
+        backends = _backends_of(name, backend)
         if backend not in backends:
             more = "; all nodes see the same files" if name == "data" else ""
             found.append(f"--{name.replace('_', '-')}: for {' and '.join(backends)} only{more}")
     return tuple(found)
+
+
+def essential_problems(backend: str, own: Mapping[str, str]) -> list[Problem]:
+    """Return a problem for each option that this backend lacks and the job cannot do without.
+
+    >>> [each.message for each in essential_problems("ssh", {"image": "a:1", "partition": "p"})]
+    ['--image: for kubernetes only']
+    """
+    hint = "leave it out, or submit to {}"
+    return [
+        Problem(sentence, hint.format(" or ".join(_backends_of(name, backend))))
+        for name in ESSENTIAL if name in own
+        for sentence in foreign(backend, {name: own[name]})
+    ]  # fmt: skip
+
+
+def _backends_of(name: str, backend: str) -> tuple[str, ...]:
+    """Return the backends that honour an option; this one where nothing is said of it."""
+    return KEYS[name].backends if name in KEYS else ONLY.get(name, (backend,))
 
 
 def split_args(argv: Sequence[str]) -> SubmitArgs:

@@ -17,7 +17,7 @@ from pathlib import Path
 from paddock.backends.after import read_after
 from paddock.backends.backend import EndUnknownError, NotAllReachedError, find_backend
 from paddock.backends.common.planned import taken
-from paddock.backends.flags import SubmitArgs, read_directives, split_args
+from paddock.backends.flags import SubmitArgs, essential_problems, read_directives, split_args
 from paddock.backends.registry import (
     DRAWS,
     IdTakenError,
@@ -149,6 +149,7 @@ def read_submission(split: SubmitArgs) -> Submission:
     own, problems = split.own, list(split.problems)
     try:
         site = site_of(split)
+        problems += essential_problems(site.backend, own)
     except UsageError as error:
         problems += error.problems
         site = Site("", "ssh")
