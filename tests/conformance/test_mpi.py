@@ -68,6 +68,14 @@ def test_at_once_is_heard_after_a_stop_that_waits(lab: Lab) -> None:
     wait_until(lambda: not lab.ranks_alive())
 
 
+def test_what_mpirun_complains_of_is_one_error(lab: Lab) -> None:
+    """It writes two lines of an option that it does not know, and starts nothing."""
+    words = ("-b", f"mpi,hostfile={lab.hosts.machines},mpirun_args=--nosuch", *lab.words[2:])
+    done = lab.paddock("submit", *words, "--detach", lab.script("say('rank-is-up')\n"))
+    assert done.returncode == 2
+    assert done.stderr.count("error: ") == 1 and "--nosuch" in done.stderr, done.stderr
+
+
 def test_servers_run_on_the_hosts_that_were_named(lab: Lab) -> None:
     """And trainers on the others, with the ranks of their own."""
     (lab.project / "train.py").write_text(

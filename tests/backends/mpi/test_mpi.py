@@ -161,6 +161,44 @@ def test_why_nothing_started_is_told_without_the_banner() -> None:
     assert "\x1b" not in complaints("\x1b[31mcannot do it\n")[0].message
 
 
+BANNER = "-" * 74 + "\n"
+SLOTS = (
+    "There are not enough slots available in the system to satisfy the 4\n"
+    "slots that were requested by the application:\n\n  true\n\n"
+    "Either request fewer slots for your application, or make more slots\navailable for use.\n"
+)
+NO_FILE = (
+    "mpirun was unable to find the specified executable file, and therefore\n"
+    "did not launch the job.\n\nNOTE: A common cause for this error is misspelling a mpirun "
+    "command\n      line parameter option.\n\nNode:       h2\nExecutable: train\n"
+)
+NO_DAEMON = "ORTE was unable to reliably start one or more daemons.\nThis usually is caused by:\n"
+HYDRA = "[mpiexec@h1] HYD_arg: unable to parse\n[mpiexec@h1] main: could not go on\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (BANNER + SLOTS + BANNER,
+         ["There are not enough slots available in the system to satisfy the 4 slots that were "
+          "requested by the application: true"]),
+        (BANNER + NO_FILE + BANNER,
+         ["mpirun was unable to find the specified executable file, and therefore did not launch "
+          "the job. Node: h2 Executable: train"]),
+        ("mpirun: Error: unknown option \"--x\"\nType 'mpirun --help' for usage.\n",
+         ['mpirun: Error: unknown option "--x"']),
+        ("ssh: no h1\nssh: no h2\n" + BANNER + NO_DAEMON + BANNER, ["ssh: no h1", "ssh: no h2"]),
+        ("bash: orted: command not found\n" + BANNER + NO_DAEMON + BANNER,
+         ["bash: orted: command not found"]),
+        (HYDRA, [HYDRA.replace("\n", " ").strip()]),
+        ("it broke\nin two lines\n", ["it broke in two lines"]),
+    ],
+)  # fmt: skip
+def test_a_complaint_of_several_lines_is_one_error(said: str, told: list[str]) -> None:
+    """As Open MPI 4.1 and hydra write it: a banner is a sentence, and ssh has a line a host."""
+    assert [each.message for each in complaints(said)] == told
+
+
 RUNNING = [{"role": "worker", "rank": 0, "state": "running", "code": None}]
 FAILED = [{"role": "worker", "rank": 0, "state": "failed", "code": 3}]
 CANCELLED = {"kind": "cancel", "code": 143, "text": "node h1 was told to stop"}

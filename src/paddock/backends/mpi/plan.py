@@ -32,12 +32,18 @@ STOP_MARGIN_SECONDS = 15  # for the launchers' own goodbyes
 # The daemons' own default is five minutes.
 KEEPALIVE = {"oob_tcp_keepalive_time": "4", "oob_tcp_keepalive_intvl": "2",
              "oob_tcp_keepalive_probes": "3"}  # fmt: skip
-# What ssh and mpirun say when a host cannot be reached (OpenSSH 8 to 10, Open MPI 4 and 5, hydra).
-COMPLAINTS = re.compile(
+# What ssh and a host's shell say in a line for each host (OpenSSH 8 to 10).
+OF_A_HOST = re.compile(
     r"^ssh: |Permission denied|Host key verification failed|HOST IDENTIFICATION HAS CHANGED"
-    r"|not enough slots|There are not enough|is not installed|unable to |could not|cannot "
-    r"|Connection (closed|refused|reset)|rejected|refuses"
+    r"|Connection (closed|refused|reset)|command not found"
 )
+# The words of an mpirun that cannot go on, outside its banners (Open MPI 4 and 5, hydra).
+COMPLAINTS = re.compile(
+    r"not enough slots|There are not enough|is not installed|unable to |could not|cannot "
+    r"|rejected|refuses|unknown option|Unknown option"
+)
+BANNER = re.compile(r"^[-=]{4,}$\n(.*?)^[-=]{4,}$\n?", re.MULTILINE | re.DOTALL)
+DETAIL = re.compile(r"[A-Z][\w ]*: +\S.*")  # "Executable:  train", in a banner
 SHOWN_COMPLAINTS = 8
 OPEN_MPI = re.compile(r"\(Open MPI\) (\d+)\.(\d+)|\(PRRTE\) (\d+)")
 HYDRA = re.compile(r"HYDRA build details:.*?Version:\s*(\d+)\.(\d+)", re.DOTALL)
@@ -198,10 +204,34 @@ def complaints(output: str, errors: Iterable[str] = (), start: str = "") -> list
             hint = "name a directory that all hosts see with --root, or use -b ssh"
             found[text] = Problem(text, hint)
     if not found:
-        told = [clean(line.strip()) for line in lines if COMPLAINTS.search(line)]
-        told = told or [clean(line.strip()) for line in lines if line.strip("-= \t")][-3:]
-        found = {line: Problem(line) for line in told[:SHOWN_COMPLAINTS]}
-    return list(found.values()) or [Problem("mpirun ended without a word")]
+        found = {text: Problem(text) for text in map(clean, _sentences(output))}
+    return [*found.values()][:SHOWN_COMPLAINTS] or [Problem("mpirun ended without a word")]
+
+
+def _sentences(output: str) -> list[str]:
+    """Return what mpirun and ssh complain of: a line for each host, else a sentence a banner."""
+    outside = [line.strip() for line in BANNER.sub("", output).splitlines()]
+    outside = [line for line in outside if line.strip("-=")]
+    if of_hosts := [line for line in outside if OF_A_HOST.search(line)]:
+        return of_hosts
+    if banners := [text for each in BANNER.findall(output) if (text := _sentence(each))]:
+        return banners
+    whole = [line for line in outside if COMPLAINTS.search(line)] or outside[-3:]
+    return [" ".join(whole)] if whole else []
+
+
+def _sentence(banner: str) -> str:
+    """Return what a banner of mpirun says, without its advice.
+
+    >>> _sentence("It was unable to find\\nthe file.\\n\\nIt may be absent.\\n\\nNode: h2\\n")
+    'It was unable to find the file. Node: h2'
+    """
+    parts = [[line.strip() for line in part.splitlines()] for part in banner.split("\n\n")]
+    first, *rest = [part for part in parts if any(part)] or [[]]
+    if rest and first[-1].endswith(":"):  # what it speaks of
+        first += rest.pop(0)
+    details = [part for part in rest if all(map(DETAIL.fullmatch, part))]
+    return " ".join(word for part in (first, *details) for word in " ".join(part).split())
 
 
 def ssh_args_of(hosts: Sequence[HostLine], config: str, problems: list[str]) -> str:
