@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import struct
+import sys
 import termios
 from typing import TYPE_CHECKING
 
@@ -289,3 +290,18 @@ def test_the_traceback_of_rank_0_is_on_a_real_terminal_once(world: World) -> Non
     places = [lines.index(word) for word in ("1 rank on ", "hello", "ValueError", "first failure")]
     assert places == sorted(places)
     assert b"Run Pod: " in (world.log_dir / "launcher.log").read_bytes()
+
+
+@pytest.mark.parametrize("active", ["elsewhere", "the ranks'", ""])
+def test_a_missing_module_tells_of_another_active_environment(world: World, active: str) -> None:
+    """As of a paddock that pipx installed, typed in the environment of a project."""
+    places = {"elsewhere": "/opt/venv", "the ranks'": os.path.dirname(sys.executable)[:-4], "": ""}
+    place = places[active]
+    ended = world.run("--nproc_per_node=2", world.script("import nobody_has_this"),
+                      env={"VIRTUAL_ENV": place, "CONDA_PREFIX": ""})  # fmt: skip
+    assert ended.code == 1
+    text = (
+        f"the ranks ran {sys.executable}, and the active environment is {place}; "
+        f"PYTHON_EXEC={place}/bin/python before the command runs its Python"
+    )
+    assert (text in ended.err) == (active == "elsewhere")

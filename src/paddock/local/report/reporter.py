@@ -31,6 +31,7 @@ from paddock.local.report.text import (
     has_last_words,
     job_line,
     launch_line,
+    other_environment,
     spans,
     verdict_lines,
     verdict_text,
@@ -143,6 +144,7 @@ class ScreenReporter(Reporter):
         super().__init__(LEVELS[job.logs.level], write)
         self._in_full = Reporter(LEVELS[job.logs.level], record)
         self._is_told = is_told
+        self._job, self._env = job, env
         self._logs = logs
         self._run_id = run_id
         self._columns = columns
@@ -234,6 +236,8 @@ class ScreenReporter(Reporter):
         else:
             self._tell("ERROR", for_terminal(verdict_text(verdict)), FIRST_FAILURE, RED)
             self._last_words("ERROR", culprit)
+            if other := other_environment(culprit, self._job, self._env):
+                self._tell("INFO", for_terminal(other))
             if followed := consequence_text(verdict.exits, culprit):
                 self._tell("INFO", followed)
         if verdict.exit_code:

@@ -9,10 +9,11 @@ from paddock.errors import EXIT_SIGNAL_BASE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from paddock.core.attempt.exits import Exit
     from paddock.core.attempt.policy import Verdict
+    from paddock.core.job import Job
     from paddock.core.plan import Plan
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50}
@@ -170,6 +171,19 @@ def detail_lines(culprit: Exit) -> list[tuple[str, str]]:
     shown = last_words(culprit)
     where = f" (log: {culprit.log} on {culprit.host})" if culprit.log else ""
     return [("ERROR", f"{' ERROR LOG DETAIL ':-^66}{where}\n{shown}")]
+
+
+def other_environment(culprit: Exit, job: Job, env: Mapping[str, str]) -> str:
+    """A sentence for a missing module where the user's active environment is another; "" else."""
+    active = env.get("VIRTUAL_ENV") or env.get("CONDA_PREFIX", "")
+    python = job.command.python
+    is_ours = not active or job.command.kind == "program" or python.startswith(f"{active}/")
+    if is_ours or "ModuleNotFoundError: No module named" not in culprit.tail:
+        return ""
+    return (
+        f"the ranks ran {python}, and the active environment is {active}; "
+        f"PYTHON_EXEC={active}/bin/python before the command runs its Python"
+    )
 
 
 def has_last_words(culprit: Exit) -> bool:
