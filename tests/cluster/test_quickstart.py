@@ -98,7 +98,7 @@ def test_the_quickstart_of_the_guide_ends_in_a_trained_model(
 
 
 def test_what_the_readme_says_of_kubernetes_works(desk: Desk, system: Place) -> None:
-    """kubectl apply, as typed, ends in an operator that works; its namespace is restricted."""
+    """kubectl apply, as typed, ends in an operator that works; its namespace has a level."""
     apply = "kubectl apply -f deploy/v1/"
     assert f"`{apply}`" in (ROOT / "README.md").read_text("utf-8")
     desk.type("make operator-image LOAD=kind")
@@ -109,7 +109,41 @@ def test_what_the_readme_says_of_kubernetes_works(desk: Desk, system: Place) -> 
     desk.type(f"kubectl {' '.join(words)}")
     label = "{.metadata.labels.pod-security\\.kubernetes\\.io/enforce}"
     said = system.kubectl("get", "namespace", NAMESPACE, "-o", f"jsonpath={label}")
-    assert said == "restricted"
+    assert said == "baseline"
+
+
+@pytest.mark.limit(600)
+def test_the_first_commands_of_paddles_documents_run_as_typed(
+    desk: Desk, system: Place, operator_image: None, large_images: None
+) -> None:
+    """The job, in the operator's namespace, was refused by the label that we had put there."""
+    lines = commands("docs/guide/kubernetes.md", 3)
+    assert lines == commands("docs/guide/kubernetes.zh.md", 3)
+    definition, operator, job, get, delete = lines
+    for line in (definition, operator, job):
+        assert line.endswith(".yaml") and "create -f deploy/" in line
+        desk.type(line)
+    words = ("wait", "pdj/wide-ande-deep", "--for=condition=Completed", "--timeout=300s")
+    system.kubectl(*words)
+    assert re.search(r"wide-ande-deep +Completed +PS", desk.type(get))
+    assert "AUC 0." in system.kubectl("logs", "wide-ande-deep-worker-0")
+
+    # What would lead from a job to the operator beside it is refused: the node, and the account.
+    spec: dict[str, Any] = {"containers": [{"name": "a", "image": "i"}]}
+    role = {"replicas": 1, "template": {"spec": spec}}
+    system.make("host", intranet="Host", worker=role)
+    status = system.wait("host", reason="Forbidden")
+    assert 'violates PodSecurity "baseline:latest": host namespaces' in status["message"]
+    assert "create the job in another namespace" in status["message"]
+    spec["serviceAccountName"] = "paddle-manager-sa"
+    system.make("thief", worker=role)
+    status = system.wait("thief", reason="PolicyRefused")
+    assert "may not run as the operator's account" in status["message"]
+    assert not system.all("pods", "host") + system.all("pods", "thief")
+
+    said = desk.type(delete)
+    assert 'namespace "paddle-system" deleted' in said
+    assert "validatingadmissionpolicy" in said
 
 
 def limits(system: Place) -> Any:

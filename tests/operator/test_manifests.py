@@ -23,7 +23,7 @@ from paddock.operator.manifests.install import (
     DEPLOYMENT,
     GANGS,
     LABELS,
-    RESTRICTED,
+    POD_SECURITY,
     SELECTOR,
     Install,
     manifests_text,
@@ -153,7 +153,7 @@ def test_the_operators_names_in_its_objects_are_those_of_the_code() -> None:
     assert (lease, template()["labels"]) == (LEASE, LABELS)
     assert found[("Deployment", DEPLOYMENT)]["spec"]["selector"]["matchLabels"] == SELECTOR
     assert found[("Namespace", NAMESPACE)]["metadata"]["labels"] == LABELS | {
-        RESTRICTED: "restricted"
+        POD_SECURITY: "baseline"
     }
     for (kind, _), one in found.items():
         assert one["metadata"]["labels"].items() >= LABELS.items(), kind
@@ -180,7 +180,7 @@ def test_the_operator_is_within_the_restricted_standard() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "is_restricted"),
+    ("asked", "is_labelled"),
     [
         ({}, True),
         ({"namespace": "ops", "watch_namespaces": ("a",)}, True),
@@ -188,11 +188,11 @@ def test_the_operator_is_within_the_restricted_standard() -> None:
         ({"namespace": "team", "watch_namespaces": ("team",)}, False),
     ],
 )
-def test_only_its_own_namespace_is_restricted(asked: dict[str, Any], is_restricted: bool) -> None:
-    """Where people run their jobs, the label would refuse the next pod of theirs."""
+def test_only_its_own_namespace_has_a_label(asked: dict[str, Any], is_labelled: bool) -> None:
+    """In others' it would refuse their next pod that mounts a folder of the host."""
     found = objects(manifests_text(Install(**asked)))
     (labels,) = [d["metadata"]["labels"] for (kind, _), d in found.items() if kind == "Namespace"]
-    assert (labels.get("pod-security.kubernetes.io/enforce") == "restricted") is is_restricted
+    assert (labels.get("pod-security.kubernetes.io/enforce") == "baseline") is is_labelled
 
 
 def test_nothing_has_a_finalizer() -> None:
@@ -254,8 +254,10 @@ def test_the_policy_is_about_the_operators_account_alone() -> None:
     assert whose["expression"] == f"request.userInfo.username == '{account}'"
     rules = {name: what for name, what in spec.items() if name != "matchConditions"}
     assert yaml.safe_load(FILES["helm/paddock-operator/files/policy.yaml"]) == rules
-    kinds = {kind for kind, _ in objects(manifests_text(Install(has_policy=False)))}
-    assert not [kind for kind in kinds if kind.startswith("Validating")]
+    for name, has_policy in (("v1", True), ("v1beta1", False)):
+        kinds = {kind for kind, _ in objects(FILES[f"{name}/operator.yaml"])}
+        assert ("ValidatingAdmissionPolicy" in kinds) is has_policy
+        assert ("ValidatingAdmissionPolicyBinding" in kinds) is has_policy
 
 
 def test_metrics_are_for_the_namespaces_that_are_named() -> None:

@@ -33,6 +33,8 @@ NO_SERVICE = re.compile(r'service "[^"]*" not found')
 WEBHOOK_AT = re.compile(r"https://[\w-]+\.([\w-]+)\.svc\b")
 # Source: sigs.k8s.io/json, strict.go; the API server sends a Warning of each, 4 kB in all.
 UNKNOWN_FIELD = re.compile(r'unknown field "(.*)"')
+# Source: k8s.io/pod-security-admission, admission/admission.go.
+POD_SECURITY = "violates PodSecurity"
 # Of 1 MiB of data; of 3 MiB in all (413), or of etcd's 1.5 MiB.
 TOO_LARGE = ("Too long", "too large")
 # Tries to take a name over from a deleted job, 30 s apart, after which it is told.
@@ -214,6 +216,11 @@ def failed_call_text(call: FailedCall) -> str:
             "(delete it, or give this job another name)"
         )
     text = f"cannot {call.verb} {kind} {call.name}: {call.message}"
+    if POD_SECURITY in call.message:
+        text += (
+            " (the label pod-security.kubernetes.io/enforce of the job's namespace says so: change"
+            " the template, or create the job in another namespace)"
+        )
     if call.kind == "ConfigMap" and any(word in call.message for word in TOO_LARGE):
         text += " (it holds the address of every pod: write intranet: DNS, or ask for fewer)"
     if UNANSWERED in call.message:

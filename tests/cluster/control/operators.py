@@ -139,7 +139,6 @@ def install(plane: ControlPlane) -> None:
     plane.apply(*(found for found in yaml.safe_load_all(text) if found["kind"] != "Deployment"))
     for scheduler in ("volcano", "coscheduling"):
         plane.kubectl("apply", "-f", ROOT / "deploy" / "gangs" / f"{scheduler}.yaml")
-    plane.kubectl("apply", "-f", ROOT / "deploy" / "v1" / "policy.yaml")
     words = ("delete", "deployment", "paddle-controller-manager", "-n", NAMESPACE)
     plane.kubectl(*words, "--ignore-not-found")
     plane.kubectl("wait", "--for=condition=Established", DEFINITION, "--timeout=60s")

@@ -42,12 +42,12 @@ def files() -> dict[str, str]:
     del rules["matchConditions"]  # the chart's account has another name
     return {
         "v1/crd.yaml": crd_text(),
-        "v1/operator.yaml": manifests_text(Install(has_policy=False)),
-        # A file of its own: servers before 1.30 do not know the kind.
-        "v1/policy.yaml": groups["policy"],
+        "v1/operator.yaml": manifests_text(Install()),
         "v1beta1/crd.yaml": crd_text("v1beta1"),
+        # Servers before 1.30 do not know the kind of the policy.
+        "v1beta1/operator.yaml": manifests_text(Install(has_policy=False)),
         # No ending: kubectl apply -f deploy/v1/ would take a kustomization.yaml for an object.
-        "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml", "policy.yaml"),
+        "v1/Kustomization": _kustomization("crd.yaml", "operator.yaml"),
         "kustomize/base/kustomization.yaml": _kustomization("../../v1") + IMAGES_NOTE,
         **{f"gangs/{name}.yaml": groups[name] for name in GANGS},
         "prometheus/networkpolicy.yaml": monitored,

@@ -25,7 +25,7 @@ V1_NOTE = """\
 """
 V1BETA1_NOTE = """\
 # For Kubernetes 1.15 and older, which have no apiextensions.k8s.io/v1. Apply it, and with it
-# ../v1/operator.yaml, with --validate=false: what such a server does not know it leaves out, and
+# operator.yaml beside it, with --validate=false: such a server leaves out what it does not know;
 # without events.k8s.io/v1 it shows conditions of jobs, but no events.
 # No cluster since 1.22 takes this file. It is generated, and nothing more of it is tested. The
 # server checks types and limits only; what the rules of ../v1/crd.yaml refuse, the operator answers

@@ -33,7 +33,7 @@ LABELS = {
     "app.kubernetes.io/component": "operator",
     "app.kubernetes.io/part-of": "paddock",
 }
-RESTRICTED = "pod-security.kubernetes.io/enforce"
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
 OTHERS_TOO = ("default", "kube-system", "kube-public")
 GANGS = ("volcano", "coscheduling")  # groups of operator.yaml, with a right to PodGroups each
 V1_NOTE = """\
@@ -154,7 +154,7 @@ def _filled_in(one: Tree, install: Install) -> list[Tree]:
     if kind == "Namespace":
         metadata["name"] = install.namespace
         if install.namespace in (*OTHERS_TOO, *install.watch_namespaces):
-            del metadata["labels"][RESTRICTED]  # others use it, and it keeps its own rules
+            del metadata["labels"][POD_SECURITY]  # others use it, and it keeps its own rules
     elif kind == "ClusterRoleBinding" and install.watch_namespaces:
         made["kind"] = "RoleBinding"
         name, labels = metadata["name"], metadata["labels"]

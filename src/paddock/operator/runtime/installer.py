@@ -37,8 +37,8 @@ from paddock.operator.manifests.install import (
     GANGS,
     KINDS,
     LABELS,
+    POD_SECURITY,
     POLICIES,
-    RESTRICTED,
     SELECTOR,
     Install,
     group_of,
@@ -129,7 +129,7 @@ class Installer:
         namespace, *rest = found
         if has_jobs:  # the label would refuse people's pods
             metadata: Any = namespace["metadata"]
-            metadata["labels"].pop(RESTRICTED, None)
+            metadata["labels"].pop(POD_SECURITY, None)
         await self._apply_all("namespace", [namespace])
         if has_jobs:
             self.report(f"namespace {self.settings.namespace}: has jobs, so any pod may run there")
