@@ -38,6 +38,7 @@ from paddock.ps.adapters.collection import Bags, look_up_all, names_of
 from paddock.ps.adapters.dense import FlatParameters
 from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.table.coerce import as_keys
 from paddock.ps.table.sharding import expand, sum_by
 
 __all__ = ["Bags", "DenseParameters", "Embedding", "EmbeddingCollection", "pool"]
@@ -84,11 +85,25 @@ class Embedding:
         shape of ids: where it is 0 the row is zeros, its gradient is left out, and the id is not
         even asked for; pool() takes the same mask.
         """
+        return self._pull(ids, mask, clicks, learns=True)
+
+    def _pull(
+        self,
+        ids: NDArray[np.int64],
+        mask: NDArray[Any] | None,
+        clicks: NDArray[Any] | None,
+        *,
+        learns: bool,
+    ) -> tuple[jax.Array, Pushback]:
         array = _uncut(self.rows.table, ids)
         shape = (*array.shape, self.dim)
         real = None if mask is None else np.asarray(mask, dtype=bool).reshape(-1)
         asked = array.reshape(-1) if real is None else array.reshape(-1)[real]
-        found = self.rows.look_up(asked, None if clicks is None else np.asarray(clicks).reshape(-1))
+        labels = None
+        if clicks is not None:
+            labels = self.rows.check_clicks(np.asarray(clicks), array.size)
+            labels = labels if real is None else labels[real]  # Of what is asked for.
+        found = self.rows.look_up(asked, labels, learns=learns)
         values = expand(found.rows, found.inverse)
         if real is not None:
             padded = np.zeros((array.size, self.dim), np.float32)
@@ -103,9 +118,12 @@ class Embedding:
 
         return rows, pushback
 
-    def look_up(self, ids: NDArray[np.int64]) -> jax.Array:
-        """The rows alone, (*ids.shape, dim) float32, for evaluation: nothing can be pushed."""
-        return self.pull(ids)[0]
+    def look_up(self, ids: NDArray[np.int64], *, mask: NDArray[Any] | None = None) -> jax.Array:
+        """The rows alone, (*ids.shape, dim) float32, for evaluation: nothing can be pushed.
+
+        mask: as in pull(). A table with statistics needs no clicks here.
+        """
+        return self._pull(ids, mask, None, learns=False)[0]
 
     def prefetch(self, ids: NDArray[np.int64]) -> None:
         """Asks for the rows of a later batch, int64 ids: they travel while this one computes."""
@@ -202,7 +220,7 @@ def _uncut(table: str, ids: Any) -> NDArray[Any]:
             f"table {table!r}: ids are {ids.dtype} in a jax array, keys are int64",
             hint="give a numpy array: JAX cuts int64 to int32 unless jax_enable_x64 is set",
         )
-    return np.asarray(ids)
+    return as_keys(table, ids)
 
 
 def _flat_gradient(name: str, gradient: Any, shape: tuple[int, ...]) -> Floats:

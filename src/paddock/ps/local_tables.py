@@ -23,6 +23,7 @@ from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.storage.checkpoint import check_specs, open_checkpoint
 from paddock.ps.storage.saving import abandon_checkpoint, begin_checkpoint, commit_checkpoint
 from paddock.ps.storage.saving import write_part as write_tables
+from paddock.ps.table.coerce import as_keys
 from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.values import to_json
@@ -56,7 +57,7 @@ class LocalTables:
 
     def pull(self, table: str, keys: Keys, *, distinct: bool = False) -> Floats:
         """The rows. keys: int64 of any shape -> (*shape, dim) float32."""
-        keys = np.asarray(keys, np.int64)
+        keys = as_keys(table, keys)
         found = self._sparse[table]
         out = np.empty((keys.size, found.spec.dim), np.float32)
         found.pull(keys.reshape(-1), out)
@@ -73,6 +74,7 @@ class LocalTables:
         distinct: bool = True,
     ) -> None:
         """The optimizer steps for rows. keys: (n,) int64, distinct; grads: (n, dim) float32."""
+        keys = as_keys(table, keys)
         self._lsn += 1
         found = self._sparse[table]
         found.push(
@@ -95,6 +97,7 @@ class LocalTables:
 
     def set(self, table: str, keys: Keys, values: Floats) -> None:
         """Rows get these weights. keys: (n,) int64, distinct; values: (n, dim) float32."""
+        keys = as_keys(table, keys)
         self._lsn += 1
         self._sparse[table].set(keys, values, now=time.time(), lsn=self._lsn)
 

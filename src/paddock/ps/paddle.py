@@ -105,6 +105,7 @@ PADDLE = Framework(
     # Running statistics are parameters that are not trained.
     state=lambda layer: layer.state_dict().values(),
     assign=lambda tensor, values: tensor.set_value(values),
+    with_gradients=paddle.is_grad_enabled,
     share=_share,
     leaf=_leaf,
     spread=_spread,

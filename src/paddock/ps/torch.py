@@ -116,6 +116,7 @@ TORCH = Framework(
     trained=_trained,
     state=lambda module: module.state_dict(keep_vars=True).values(),
     assign=lambda tensor, values: tensor.data.copy_(torch.from_numpy(values)),
+    with_gradients=torch.is_grad_enabled,
     share=_share,
     leaf=_leaf,
     spread=_spread,
@@ -133,9 +134,14 @@ class Embedding(EmbeddingBase, nn.Module):
         super().__init__(*args, **options)
         self.weight = TableWeight(self.rows)
 
+    @property
+    def learns(self) -> bool:
+        """A look-up made now is pushed to: not when frozen, in eval mode or no_grad."""
+        return super().learns and self.weight.requires_grad
+
     def leaf(self, found: Lookup, like: torch.Tensor | None) -> torch.Tensor:
         rows = torch.from_numpy(found.rows).to("cpu" if like is None else like.device)
-        if not (self.training and self.weight.requires_grad and torch.is_grad_enabled()):
+        if not self.learns:
             return rows
         return rows_of(self.weight, rows, partial(self.rows.receive, found))
 

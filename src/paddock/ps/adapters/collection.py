@@ -13,8 +13,8 @@ from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import POOLINGS, Keys, TableClient, bags_of, check_pooling
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.rows import Lookup
-from paddock.ps.client.coerce import as_keys
 from paddock.ps.spec import SparseSpec
+from paddock.ps.table.coerce import as_keys, as_whole
 from paddock.ps.table.sharding import unique
 
 
@@ -168,7 +168,8 @@ class CollectionBase:
         check_jagged(features)
         array_of, like = self.layer_type.framework.array, features.values()
         keys, values = list(features.keys()), array_of(like).reshape(-1)
-        flat = array_of(features.lengths()).reshape(-1)
+        lengths = as_whole("lengths", array_of(features.lengths()), "int64: ids of each example")
+        flat = lengths.reshape(-1)
         if not keys or len(flat) % len(keys) or int(flat.sum()) != len(values):
             raise UsageError(
                 f"{len(flat)} lengths of {len(keys)} features add up to {flat.sum()}, there are "

@@ -25,6 +25,7 @@ from paddock.ps.adapters.framework import Framework
 from paddock.ps.adapters.options import check_options, check_padding, explain, pooling_of, refuse
 from paddock.ps.adapters.rows import EmbeddingTable, Lookup
 from paddock.ps.spec import OptimizerSpec, SparseSpec
+from paddock.ps.table.coerce import as_keys, as_whole
 
 
 class EmbeddingBase:
@@ -109,10 +110,12 @@ class EmbeddingBase:
         weights = per_sample_weights
         if weights is not None:
             self._check_weights(weights, array.size)
-        given = None if clicks is None else self.framework.array(clicks).reshape(-1)
+        given = None
+        if clicks is not None:
+            given = self.rows.check_clicks(self.framework.array(clicks), array.size)
         if self.padding_idx is not None:
             return self._forward_padded(array, like, starts, weights, given)
-        found = self.rows.look_up(array, given)
+        found = self.rows.look_up(array, given, learns=self.learns)
         rows = self.leaf(found, like)
         spread = self.framework.spread
         return spread(rows, found.inverse, array.shape, starts, self.pooling, weights)
@@ -121,15 +124,18 @@ class EmbeddingBase:
         """The ids, a tensor where they are, and where bags start in them if that is said."""
         array_of, like, starts = self.framework.array, ids, None
         if isinstance(ids, self.framework.tensor):
-            array = array_of(ids)
+            array = as_keys(self.rows.table, array_of(ids))
         else:
             if offsets is not None:
                 raise UsageError("offsets beside a list of ids", hint="give one of the two")
             starts = bags_of([len(bag) for bag in ids])
-            array = np.concatenate([np.zeros(0, np.int64), *map(array_of, ids)])
+            # Each by itself: joined to others, True would be an id and uint64 a float.
+            bags = [as_keys(self.rows.table, array_of(bag)) for bag in ids]
+            array = np.concatenate([np.zeros(0, np.int64), *bags])
             like = ids[0] if ids else None
         if offsets is not None:
-            starts = self._starts(array_of(offsets), array.size)
+            whole = as_whole("offsets", array_of(offsets), "int64: where each bag starts")
+            starts = self._starts(whole.reshape(-1), array.size)
         if starts is not None and self.pooling == "none":
             raise UsageError("offsets without pooling", hint='pooling="sum" or "mean"')
         if starts is None and self.pooling != "none" and array.ndim != 2:
@@ -168,8 +174,8 @@ class EmbeddingBase:
         flat = array.reshape(-1)
         places = np.flatnonzero(flat != self.padding_idx)
         if clicks is not None:
-            clicks = np.broadcast_to(clicks, flat.shape)[places]
-        found = self.rows.look_up(flat[places], clicks)
+            clicks = clicks[places]
+        found = self.rows.look_up(flat[places], clicks, learns=self.learns)
         rows, spread = self.leaf(found, like), self.framework.spread
         if self.pooling == "none":
             inverse = np.full(flat.shape, len(found.keys), found.inverse.dtype)
@@ -182,10 +188,15 @@ class EmbeddingBase:
         starts = np.searchsorted(places, starts)  # How many ids are no padding, and before it.
         return spread(rows, found.inverse, found.inverse.shape, starts, self.pooling, weights)
 
+    @property
+    def learns(self) -> bool:
+        """A look-up made now is pushed to: not in eval mode, nor under no_grad."""
+        return self.training and self.framework.with_gradients()
+
     def leaf(self, found: Lookup, like: Any) -> Any:
         """The rows as the leaf of a graph, on the device of `like`; its gradient is received."""
         take = partial(self.rows.receive, found)
-        return self.framework.leaf(found.rows, like, self.training, take)
+        return self.framework.leaf(found.rows, like, self.learns, take)
 
     def prefetch(self, ids: Any) -> None:
         """Asks for the rows of a later batch now, so that they travel while this one computes."""

@@ -24,6 +24,8 @@ class Framework:
     the other. modules: a module and all within it. trained: (name, parameter) of those that learn.
     state: what is the module's, these or others. assign: gives a tensor new values.
 
+    with_gradients: whether a graph is recorded now, which no_grad prevents.
+
     share(vector): its tensors get its values, where they can its memory. It returns what brings
     them what was pulled later. leaf(rows, like, learns, take): the rows as the leaf of a graph, on
     the device of `like`; if it learns, take() is given its gradient. spread(rows, inverse, shape,
@@ -40,6 +42,7 @@ class Framework:
     trained: Callable[[Any], list[tuple[str, Any]]]
     state: Callable[[Any], Iterable[Any]]
     assign: Callable[[Any, Floats], None]
+    with_gradients: Callable[[], bool]
     share: Callable[[Any], Callable[[], object]]
     leaf: Callable[[Floats, Any, bool, Callable[[Floats], None]], Any]
     spread: Callable[[Any, NDArray[Any], Sequence[int], Keys | None, str, Any], Any]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Keys, Scheduler, TableClient
-from paddock.ps.client.coerce import as_keys
 from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import SparseSpec, TableSpec
+from paddock.ps.table.coerce import as_keys
 from paddock.ps.table.contributions import SparseGradients, added_up
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import unique
@@ -96,8 +96,14 @@ class EmbeddingTable(DeclaredTable):
             "another process make the model anew, with a client of its own",
         )
 
-    def look_up(self, ids: NDArray[Any], clicks: NDArray[Any] | None) -> Lookup:
-        """Pulls each distinct id once. clicks: (ids,), for tables with statistics."""
+    def look_up(
+        self, ids: NDArray[Any], clicks: NDArray[Any] | None, *, learns: bool = True
+    ) -> Lookup:
+        """Pulls each distinct id once. clicks: (ids,), or one for all; for tables with statistics.
+
+        learns: a gradient of these rows is pushed later, which counts their shows and clicks. An
+        evaluation, whose labels may be unknown, needs no clicks.
+        """
         name = self.table
         keys, inverse = unique(as_keys(name, ids))
         rows = self.client.pull(name, keys, distinct=True)
@@ -108,15 +114,26 @@ class EmbeddingTable(DeclaredTable):
                     hint="declare it with AccessorSpec(statistics=True)",
                 )
             return Lookup(keys, inverse, rows)
+        if clicks is None and not learns:
+            return Lookup(keys, inverse, rows)
         if clicks is None:
             raise UsageError(
                 f"table {name!r} keeps statistics, but no clicks were given",
-                hint="embedding(ids, clicks=labels)",
+                hint="embedding(ids, clicks=labels); none are needed in eval mode or no_grad",
             )
         shows = np.bincount(inverse, minlength=len(keys)).astype(np.float32)
-        flat = np.broadcast_to(clicks, inverse.shape)
+        flat = self.check_clicks(clicks, inverse.size)
         sums = np.bincount(inverse, weights=flat, minlength=len(keys)).astype(np.float32)
         return Lookup(keys, inverse, rows, shows, sums)
+
+    def check_clicks(self, clicks: NDArray[Any], ids: int) -> NDArray[Any]:
+        """The clicks, (ids,); of a single number that many. Raises UsageError for others."""
+        if clicks.size not in (1, ids):
+            raise UsageError(
+                f"table {self.table!r}: {clicks.size} clicks of {ids} ids",
+                hint="a number for each id: of an example's label repeat it for its ids",
+            )
+        return np.broadcast_to(clicks.reshape(-1), (ids,))
 
     def receive(self, found: Lookup, grads: Floats) -> None:
         """Takes the gradient of a look-up's rows, (distinct, dim) float32."""

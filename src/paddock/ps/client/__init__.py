@@ -11,5 +11,4 @@ reduce             all_reduce
 trainer_config     Paddle's environment: role, number, servers; secrets; arguments come first
 checkpoints        save and load by all servers, and the files that a server cannot see
 admin, transfer    `paddock ps`: orders to running servers; export and import
-coerce             keys and values -> arrays, or an error
 """

@@ -28,7 +28,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.client import reduce
-from paddock.ps.client.coerce import as_floats, as_keys
 from paddock.ps.client.partition import Column, RemoteTable, Rows, Runs
 from paddock.ps.client.redirect import RetryBudget, handle_moved, shrink
 from paddock.ps.client.server_connection import OneThread, ServerConnection
@@ -39,6 +38,7 @@ from paddock.ps.connection import Identity, read_token
 from paddock.ps.optimizers.rules import check_optimizer, check_table
 from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import DenseSpec, SparseSpec, TableSpec, to_json
+from paddock.ps.table.coerce import as_floats, as_keys
 from paddock.ps.table.finite import check_finite
 from paddock.ps.table.sharding import deal, expand, sum_by, unique
 from paddock.ps.wire.errors import RequestError

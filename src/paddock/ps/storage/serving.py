@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.spec import SparseSpec, TableSpec, from_json, to_json
@@ -31,6 +31,7 @@ from paddock.ps.storage.files import (
     write_json,
     writing,
 )
+from paddock.ps.table.coerce import as_keys
 
 CURRENT = "CURRENT"
 _MANIFEST = "manifest.json"
@@ -116,12 +117,16 @@ class Serving:
         self._open = _open_version(self._directory)
         return True
 
-    def pull(self, table: str, keys: NDArray[np.int64]) -> Floats:
-        """(n, dim) weights of the keys. All keys of one pull are of one version."""
+    def pull(self, table: str, keys: ArrayLike) -> Floats:
+        """The weights of int64 keys, (*keys.shape, dim) float32, all of one version.
+
+        Raises UsageError for keys that are no whole numbers, as Client.pull does.
+        """
         spec, arrays = self._table(table, SparseSpec)
         assert isinstance(spec, SparseSpec)
         known = arrays[KEYS]
-        flat = np.asarray(keys, np.int64).reshape(-1)
+        whole = as_keys(table, keys)
+        flat = whole.reshape(-1)
         # Sorted queries walk the memory once; unsorted ones miss the cache at every probe.
         order = np.argsort(flat)
         asked = flat[order]
@@ -132,7 +137,7 @@ class Serving:
         out[order[found]] = arrays[VALUES][at[found]]
         if self._unknown is not None and not found.all():
             out[order[~found]] = self._unknown(spec, asked[~found])
-        return out.reshape(*np.shape(keys), spec.dim)
+        return out.reshape(*whole.shape, spec.dim)
 
     def pull_dense(self, table: str) -> Floats:
         """(size,) weights, read-only, in memory shared by all readers."""

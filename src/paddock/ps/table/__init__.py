@@ -10,5 +10,6 @@ initial     first values of rows, as a function of seed and key
 states      a shard's state for checkpoints and digests; shards copied on write
 memory      arrays that grow in place, and how much memory tables may take
 finite      NaN and infinity are found
+coerce      a user's keys and values -> arrays, or an error
 warm        compiles the loops before the first request
 """

@@ -18,6 +18,7 @@ from paddock.errors import PaddockError
 from paddock.ps import Client, SparseSpec
 from paddock.ps.adapters.rows import EmbeddingTable
 from paddock.ps.paddle import PADDLE
+from paddock.ps.table.coerce import as_keys
 from paddock.rec.models import paddle_private as private
 
 Keys = NDArray[np.int64]
@@ -83,7 +84,7 @@ class ServerEmbedding:
         layer.forward = partial(self._forward, private.padding_of(layer))
 
     def _forward(self, padding: int | None, x: Any) -> Any:
-        ids = PADDLE.array(x).reshape(-1).astype(np.int64)
+        ids = as_keys(self.rows.table, PADDLE.array(x)).reshape(-1)
         if len(ids) and not 0 <= ids.min() <= ids.max() < self.count:
             wrong = ids[(ids < 0) | (ids >= self.count)]
             raise PaddockError(
