@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,11 +42,12 @@ class KeyedJagged:
     """Ids of several features, as torchrec's KeyedJaggedTensor, which is taken as well.
 
     values: the ids, feature after feature, each example after example. lengths: how many, of each
-    feature's each example.
+    feature's each example. weights: one for each id, for a collection that is_weighted.
     """
 
-    def __init__(self, keys: Sequence[str], values: Any, lengths: Any) -> None:
+    def __init__(self, keys: Sequence[str], values: Any, lengths: Any, weights: Any = None) -> None:
         self._keys, self._values, self._lengths = list(keys), values, lengths
+        self._weights = weights
 
     def keys(self) -> list[str]:
         """The features."""
@@ -58,6 +61,10 @@ class KeyedJagged:
         """(features * examples,)."""
         return self._lengths
 
+    def weights_or_none(self) -> Any:
+        """(ids,), or None."""
+        return self._weights
+
 
 def check_jagged(features: Any) -> None:
     """Raises UsageError for what is no jagged tensor of several features, or has more than ids.
@@ -68,14 +75,6 @@ def check_jagged(features: Any) -> None:
         raise UsageError(
             f"ids are of type {type(features).__qualname__}, not of several features",
             hint="KeyedJagged(features, ids, lengths), or torchrec's KeyedJaggedTensor",
-        )
-    # weights() of torchrec raises where there are none.
-    weights = getattr(features, "weights_or_none", getattr(features, "weights", None))
-    if weights is not None and weights() is not None:
-        raise UsageError(
-            "the ids have weights, and a collection pools without them",
-            hint="make it without weights; for weighted sums multiply the rows of an "
-            'Embedding(..., pooling="none") by them',
         )
     is_variable = getattr(features, "variable_stride_per_key", None)
     if is_variable is not None and is_variable():
@@ -89,6 +88,26 @@ def check_jagged(features: Any) -> None:
         raise UsageError(
             f"feature {twice!r} is there twice", hint="one feature may be in several Bags"
         )
+
+
+def weights_of(features: Any, is_weighted: bool, ids: int) -> Any:
+    """A weight for each id, or None. Raises UsageError where a collection expects the other."""
+    # weights() of torchrec raises where there are none.
+    ask = getattr(features, "weights_or_none", getattr(features, "weights", None))
+    weights = None if ask is None else ask()
+    if (weights is not None) != is_weighted:
+        raise UsageError(
+            "the ids have weights, and this collection pools without them"
+            if weights is not None
+            else "the ids have no weights, and this collection is weighted",
+            hint=f"EmbeddingCollection(..., is_weighted={not is_weighted}), or ids "
+            f"{'with' if is_weighted else 'without'} weights",
+        )
+    if weights is not None and math.prod(weights.shape) != ids:
+        raise UsageError(
+            f"weights of shape {tuple(weights.shape)} for {ids} ids", hint="a weight for each id"
+        )
+    return weights
 
 
 def names_of(tables: Sequence[Bags]) -> list[tuple[str, ...]]:
@@ -142,18 +161,33 @@ class CollectionBase:
 
     Called with a KeyedJagged (or torchrec's KeyedJaggedTensor) it gives {feature: (examples, dim)},
     pooled; of a feature that several tables have, "feature@table". A Trainer finds its tables.
+
+    is_weighted: each id has a weight, which its row is multiplied by before it is summed. Weights
+    have gradients.
     """
 
     layer_type: type[EmbeddingBase]
     list_type: Any
 
     def __init__(
-        self, client: TableClient, tables: Sequence[Bags], *, push_in_backward: bool = True
+        self,
+        client: TableClient,
+        tables: Sequence[Bags],
+        *,
+        is_weighted: bool = False,
+        push_in_backward: bool = True,
     ) -> None:
         super().__init__()
+        self.is_weighted = is_weighted
         self.client = client
         self.bags = list(tables)
         self.names = names_of(self.bags)
+        for one in self.bags:
+            if is_weighted and one.pooling != "sum":
+                raise UsageError(
+                    f"table {one.spec.name!r}: pooling {one.pooling!r} with weights",
+                    hint='Bags(..., pooling="sum"), as torch has it',
+                )
         self.layers = self.list_type(
             [
                 self.layer_type(
@@ -162,6 +196,13 @@ class CollectionBase:
                 for one in self.bags
             ]
         )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """The same tables through the same client, which is that of its process."""
+        memo[id(self.client)] = self.client
+        twin = memo[id(self)] = type(self).__new__(type(self))
+        twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return twin
 
     def forward(self, features: Any) -> dict[str, Any]:
         """The pooled rows by feature."""
@@ -176,8 +217,11 @@ class CollectionBase:
                 f"{len(values)} ids",
                 hint="a length for each feature's each example, feature after feature",
             )
+        weights = weights_of(features, self.is_weighted, len(values))
+        weights = None if weights is None else weights.reshape((-1,))
         lengths = flat.reshape(len(keys), -1)
         stops = np.cumsum(lengths.sum(1))
+        begins = dict(zip(keys, (0, *stops.tolist()), strict=False))
         ids = dict(zip(keys, np.split(values, stops[:-1]), strict=True))
         starts = {key: bags_of(row.tolist()) for key, row in zip(keys, lengths, strict=True)}
         every = look_up_all(self.client, self.bags, ids)
@@ -189,5 +233,8 @@ class CollectionBase:
             for feature, name in zip(bags.features, names, strict=True):
                 part = found.inverse[at : at + len(ids[feature])]
                 at += len(part)
-                out[name] = spread(rows, part, part.shape, starts[feature], layer.pooling, None)
+                first, each = begins[feature], None
+                if weights is not None:
+                    each = weights[first : first + len(part)]
+                out[name] = spread(rows, part, part.shape, starts[feature], layer.pooling, each)
         return out
