@@ -194,6 +194,34 @@ def test_a_dry_run_says_what_its_names_stand_for(project: Path) -> None:
     assert "$ADDRESS" not in done.stdout and "\n$JOB: the job's directory" in done.stdout
 
 
+@pytest.mark.parametrize("where", ["local", "script,submit=true", "slurm"])
+def test_a_dry_run_lists_what_stays_here(project: Path, where: str) -> None:
+    """A file that the script opens and .gitignore names is seen before the job fails of it."""
+    words = ("submit", "-b", where, "--dry-run", "train.py")
+    assert "stays here" not in paddock(project, *words).stdout
+    subprocess.run(["git", "init", "-q"], cwd=project, check=True)
+    (project / ".gitignore").write_text("*.json\ndata/\n")
+    (project / ".paddockignore").write_text("conf.py\nsub/*.log\n")
+    (project / "config.json").write_text("{}")
+    (project / "sub" / "a\x1b.log").touch()
+    (project / "data" / "deep").mkdir(parents=True)
+    (project / "data" / "deep" / "one").touch()
+    lines = paddock(project, *words).stdout.splitlines()
+    at = lines.index("stays here (.gitignore, .paddockignore, what is Paddock's own):")
+    assert lines[at + 1 :] == ["  conf.py", "  config.json", "  data/", "  sub/a?.log"]
+    (project / ".paddockignore").write_text("!config.json\n")
+    lines = paddock(project, *words).stdout.splitlines()
+    assert lines[-1] == "  data/" and lines[-2].startswith("stays here")
+
+
+def test_a_dry_run_cuts_a_long_list_of_what_stays_here(project: Path) -> None:
+    (project / ".paddockignore").write_text("*.bin\n")
+    for number in range(60):
+        (project / f"{number:02}.bin").touch()
+    lines = paddock(project, "submit", "-b", "local", "--dry-run", "train.py").stdout.splitlines()
+    assert lines[-2:] == ["  49.bin", "  and 10 more"]
+
+
 def test_what_was_fetched_is_not_sent_with_the_next_job(project: Path) -> None:
     """Unless it came into a directory of the user's."""
     words = ("submit", "-b", "local", "--nproc_per_node", "1", "train.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,11 +15,13 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import ask
 from paddock.backends.submit import read_args, read_submission, retries_of, start, with_new_id
 from paddock.backends.sweeps.machine import with_loss
-from paddock.backends.text import plan_lines
+from paddock.backends.text import clean, plan_lines
 from paddock.backends.types import Submission, SubmissionPlan
 from paddock.cli.job_status import answers_alone, stay, watch
 from paddock.errors import HelpAsked
 from paddock.local.report.width import fitted, say, terminal_width
+
+STAYS_MAX = 50  # names that a dry run shows of what is not sent
 
 
 def run(argv: Sequence[str]) -> int:
@@ -81,6 +84,22 @@ def show_dry_run(submission: Submission, plan: SubmissionPlan, *, is_json: bool)
         print(json.dumps({"id": submission.run_id, **asdict(plan)}, ensure_ascii=False, indent=1))
         return
     print("\n".join(plan_lines(plan)))
+    if submission.package and "from" not in submission.extra:
+        for line in _stays_here(submission):
+            print(line)
+
+
+def _stays_here(submission: Submission) -> list[str]:
+    """Return the lines that name what is not sent; none if all is."""
+    from paddock.backends.files.package import left_behind
+
+    names = left_behind(
+        submission.package, os.environ, program=submission.job.command.program,
+        data=submission.data, jobs=submission.site.text("root"),
+    )  # fmt: skip
+    more = [f"  and {len(names) - STAYS_MAX} more"] if len(names) > STAYS_MAX else []
+    lines = ["", "stays here (.gitignore, .paddockignore, what is Paddock's own):"]
+    return [*lines, *(f"  {clean(each)}" for each in names[:STAYS_MAX]), *more] if names else []
 
 
 def _show_next(run: RegisteredJob) -> None:

@@ -180,7 +180,20 @@ def scan(
             walk.problems += error.problems
     hashes.keep()
     refuse(walk.problems)
-    return Package(root, make_manifest(entries), walk.left_out, walk.specials)
+    return Package(root, make_manifest(entries), len(walk.left_out), walk.specials)
+
+
+def left_behind(
+    directory: str, env: Mapping[str, str], *, program: str = "", data: str = "", jobs: str = ""
+) -> list[str]:
+    """Return what scan() leaves out, in order; a directory that is ignored whole ends with "/".
+
+    Reads no file but those with rules: a plan of many files must not take long.
+    """
+    root = os.path.realpath(os.fsencode(directory))
+    walk = _Walk(root, env, _data_patterns(data), os.fsencode(program.partition("/")[0]))
+    walk.run(own_folders(env, jobs))
+    return sorted(map(_text, walk.left_out))
 
 
 def deliver(
@@ -236,7 +249,7 @@ class _Walk:
     program: bytes = b""  # the first name of its path
     found: Entries = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    left_out: int = 0
+    left_out: list[bytes] = field(default_factory=list)
     specials: int = 0
     by_git: set[bytes] = field(default_factory=set)
     own_output: set[tuple[int, int]] = field(default_factory=set)  # device and inode
@@ -268,22 +281,24 @@ class _Walk:
                 if each.name == b".git" or path == RESERVED.encode():
                     continue
                 is_directory = each.is_dir(follow_symlinks=False)
+                name = path + b"/" if is_directory else path
                 verdict = rules.verdict(path, is_directory=is_directory)
                 is_ignored = is_passed or verdict
                 if is_ignored is None:
-                    is_ignored = (path + b"/" if is_directory else path) in self.by_git
+                    is_ignored = name in self.by_git
                 if CALL_FOLDER.fullmatch(path.partition(b"/")[0]):
                     is_ignored = path.partition(b"/")[0] != self.program
                 is_data = self._may_be_data(path, is_directory=is_directory)
                 if OLD_LOGS.fullmatch(path) or (is_ignored and not is_data):
-                    self.left_out += not is_passed
+                    if not is_passed:
+                        self.left_out.append(name)
                     continue
                 entry = self._entry(path, each)
                 if entry is None:
                     continue
                 is_own = (entry[1].st_dev, entry[1].st_ino) in self.own_output
                 if is_own or (is_directory and is_job(each.path)):
-                    self.left_out += 1
+                    self.left_out.append(name)
                     continue
                 if each.name in SECRETS and not is_ignored and verdict is None:
                     self.problems.append(secret_problem(entry[0].path))
