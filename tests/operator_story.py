@@ -181,6 +181,14 @@ class Story:
         for pod in self.which(words[0]):
             self.world.kubelet.schedule(f"{NAMESPACE}/{pod}")
 
+    def mesh(self, words: list[str], given: Any) -> None:
+        """mesh NAME: a webhook puts a container of that name in front of each new pod's own."""
+
+        def inject(pod: Document) -> None:
+            pod["spec"]["containers"].insert(0, {"name": words[0], "image": "mesh:1"})
+
+        self.world.server.mutates["pods"] = inject
+
     def init(self, words: list[str], given: Any) -> None:
         """init POD: its init containers run."""
         for pod in self.which(words[0]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from cluster.jobs import condition
 from paddlejobs import job
 
 if TYPE_CHECKING:
@@ -39,3 +40,25 @@ def test_the_first_containers_end_is_the_workers(place: Place, probes: Probes) -
     assert "container a: exit code 1 (mesh: boom)" in mesh["message"]
     fetches = place.wait("fetches", "Failed")
     assert "container fetch: exit code 4 (FileNotFoundError: no data)" in fetches["message"]
+
+
+def test_a_rule_is_for_the_container_that_it_names(place: Place, probes: Probes) -> None:
+    """podFailurePolicy's containerName; a name that no template has is warned about."""
+
+    def rule(action: str, container: str, code: int) -> dict[str, Any]:
+        codes = {"containerName": container, "operator": "In", "values": [code]}
+        return {"rules": [{"action": action, "exitCodes": codes}]}
+
+    mesh, fetch = {"a": "fail 9 mesh: boom"}, {"fetch": "fail 4 no data"}
+    place.apply(
+        job("ignored", failurePolicy=rule("Ignore", "a", 9), worker=beside(probes, "say", **mesh)),
+        job("ended", failurePolicy=rule("Fail", "fetch", 4), backoffLimit=3,
+            worker=beside(probes, "sleep", **fetch)),
+        job("misspelt", failurePolicy=rule("Ignore", "fetsch", 4),
+            worker=beside(probes, "sleep", **fetch)),
+    )  # fmt: skip
+    place.wait("ignored", "Completed")
+    assert place.wait("ended", "Failed")["reason"] == "FailurePolicy"
+    status = place.wait("misspelt", "Failed")
+    assert status["reason"] == "PodFailed"
+    assert "'fetsch' is no container of" in condition(status, "Valid")["message"]

@@ -35,6 +35,8 @@ ANNOTATION_TEMPLATE = f"{GROUP}/template-hash"
 ANNOTATION_GO = f"{GROUP}/go"
 # How the pods of the attempt find one another: a default may change with the operator.
 ANNOTATION_INTRANET = f"{GROUP}/intranet"
+# The first container of the template, whatever webhooks put in front of it.
+ANNOTATION_CONTAINER = f"{GROUP}/container"
 # On a pod that was made when all had had addresses: it could know every other.
 ANNOTATION_AGAIN = f"{GROUP}/again"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"

@@ -19,8 +19,9 @@
 | a gate of Kueue's, which has closed its group | failed   | Evicted |
 | anything else                                | pending   | |
 
-The first container is the trainer or the server: how it ended is how the pod did. Another one is
-named where it is told of. Native sidecars are ended with their pod, and their ends say nothing.
+The first container of the template is the trainer or the server: how it ended is how the pod did.
+Another one is named where it is told of. Native sidecars are ended with their pod, and their ends
+say nothing.
 
 Source: https://kubernetes.io/docs/concepts/workloads/pods/disruptions/ (DisruptionTarget reasons);
 kubelet's reasons: pkg/kubelet/{eviction,nodeshutdown,preemption,lifecycle} of Kubernetes 1.34.
@@ -90,7 +91,8 @@ class Outcome:
     is_root: its launcher says that the root cause of the job's failure was in it; False: that it
     was elsewhere, on blamed_host; None where nothing says it. has_lost_peer: its last words
     complain of a peer. tied: of others that failed in the same second, as far as is known.
-    is_of_first: its exit code is that of its first container. lasting: containers that run on after
+    is_of_first: its exit code is that of its first container. ends: containers that have failed,
+    init ones too, and their exit codes. lasting: containers that run on after
     the first has ended.
     """
 
@@ -116,12 +118,19 @@ class Outcome:
     has_lost_peer: bool = False
     tied: tuple[str, ...] = ()
     is_of_first: bool = True
+    ends: tuple[tuple[str, int], ...] = ()
     lasting: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
         """How people call it: "worker-3 on node-b"."""
         return f"{self.role}-{self.index}" + (f" on {self.node}" if self.node else "")
+
+    def code_of(self, container: str) -> int | None:
+        """The exit code of a failed container; "" for the first. None where it has not failed."""
+        if container:
+            return dict(self.ends).get(container)
+        return self.exit_code if self.is_of_first else None
 
     @property
     def is_over(self) -> bool:
@@ -160,6 +169,7 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
         is_terminating=meta.deletionTimestamp is not None,
         is_closed_out=_is_closed_out(pod),
         is_of_first=container is None or container is first_container(pod),
+        ends=_ends(pod) if state == "failed" else (),
         lasting=_lasting(pod) if state in ("running", "failed") else (),
         **_blame(ended),
     )
@@ -168,11 +178,22 @@ def outcome_of(pod: Pod, role: RoleName, index: int) -> Outcome:
 def first_container(pod: Pod) -> ContainerStatus | None:
     """The status of the first container, which is the trainer or the server.
 
+    It is the first of the template: a webhook, as that of a mesh, may put its own in front of it.
     A kubelet sorts the statuses by name.
     """
     statuses = pod.status.containerStatuses or ()
-    name = pod.spec.containers[0].name if pod.spec.containers else ""
+    name = pod.metadata.annotation(names.ANNOTATION_CONTAINER)
+    if not name and pod.spec.containers:  # an operator before ours made it
+        name = pod.spec.containers[0].name
     return next((c for c in statuses if c.name == name), statuses[0] if statuses else None)
+
+
+def _ends(pod: Pod) -> tuple[tuple[str, int], ...]:
+    """The containers that have failed, by name, and their exit codes."""
+    status = pod.status
+    every = (*(status.initContainerStatuses or ()), *(status.containerStatuses or ()))
+    ends = ((c.name, c.state.terminated) for c in every)
+    return tuple((name, end.exitCode) for name, end in ends if end is not None and end.exitCode)
 
 
 def _has_ended(pod: Pod) -> ContainerStateTerminated | None:

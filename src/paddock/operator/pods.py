@@ -200,6 +200,7 @@ class Builder:
             names.ANNOTATION_WORLD: self.world(),
             names.ANNOTATION_INTRANET: self.spec.intranet,
             names.ANNOTATION_TEMPLATE: self.template_hash(slot.role),
+            names.ANNOTATION_CONTAINER: str(spec["containers"][0]["name"]),
         }
         if self.state.attempt_start_time > 0:  # all have had addresses before
             annotations[names.ANNOTATION_AGAIN] = "true"

@@ -137,6 +137,7 @@ def _job(
     if samples is not None and samples.namespace is not None:
         what = "has no effect: claims are of the job's own namespace"
         found.warning("spec.sampleSetRef.namespace", f"{printable(samples.namespace)} {what}")
+    _check_rules(spec, roles, found)
     for role in roles:
         if role.restart_scope == "Replica" and intranet not in ("Service", "DNS"):
             found.warning(f"spec.{role.name}.restartScope", "Replica needs intranet Service or DNS,"
@@ -157,6 +158,24 @@ def _job(
         rules=spec.failure_policy.rules,
         warnings=tuple(found.warnings),
     )
+
+
+def _check_rules(spec: RawSpec, roles: tuple[RoleSpec, ...], found: ProblemList) -> None:
+    """Warn of rules about containers that no template has."""
+    for number, rule in enumerate(spec.failure_policy.rules):
+        name = rule.exit_codes.container_name if rule.exit_codes is not None else ""
+        known = {
+            str(container.get("name"))
+            for role in roles
+            if not rule.roles or role.name in rule.roles
+            for which in ("containers", "initContainers")
+            for container in role.containers(which) or ()
+            if isinstance(container, dict)
+        }
+        if name and name not in known:
+            path = f"spec.failurePolicy.rules[{number}].exitCodes.containerName"
+            what = f"{printable(name)} is no container of the rule's templates, whose are"
+            found.warning(path, f"{what} {', '.join(sorted(known))}; does a webhook add it?")
 
 
 def _role(name: RoleName, spec: RawSpec, is_elastic: bool, found: ProblemList) -> RoleSpec | None:

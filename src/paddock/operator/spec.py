@@ -53,13 +53,16 @@ def as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-class ExitCodes(msgspec.Struct, frozen=True):
+class ExitCodes(msgspec.Struct, frozen=True, rename="camel"):
+    """Exit codes of a container. container_name: "" for the first."""
+
     operator: Literal["In", "NotIn"] = "In"
     values: tuple[int, ...] = ()
+    container_name: str = ""
 
     def has(self, code: int | None) -> bool:
-        """True when the rule is for that code."""
-        return (code in self.values) == (self.operator == "In")
+        """True when the rule is for that code; never for one that has not failed."""
+        return bool(code) and (code in self.values) == (self.operator == "In")
 
 
 class FailureRule(msgspec.Struct, frozen=True, rename="camel"):

@@ -108,8 +108,8 @@ def action_of(outcome: Outcome, spec: JobSpec) -> RuleAction:
             continue
         if rule.causes and outcome.cause not in rule.causes:
             continue
-        code = outcome.exit_code
-        if rule.exit_codes is not None and not (outcome.is_of_first and rule.exit_codes.has(code)):
+        codes = rule.exit_codes
+        if codes is not None and not codes.has(outcome.code_of(codes.container_name)):
             continue
         return rule.action
     return "Restart"
