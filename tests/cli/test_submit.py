@@ -214,6 +214,26 @@ def test_a_dry_run_lists_what_stays_here(project: Path, where: str) -> None:
     assert lines[-1] == "  data/" and lines[-2].startswith("stays here")
 
 
+@pytest.mark.parametrize("place", ["data/one.json", "'/x/code/' + 'data/one.json'"])
+def test_a_file_that_stayed_here_is_named_when_the_job_misses_it(project: Path, place: str) -> None:
+    """By the path that the script opened, also where it is an absolute one on the host."""
+    place = place if "'" in place else f"'{place}'"
+    (project / "train.py").write_text(f"open({place})")
+    (project / "data").mkdir()
+    words = ("submit", "-b", "local", "--nproc_per_node", "1", "train.py")
+    told = "data/one.json stayed here, in "
+    (project / ".paddockignore").write_text("data/\n")
+    done = paddock(project, *words)
+    assert (done.returncode, told in done.stderr) == (1, False), "it is not here either"
+    (project / "data" / "one.json").write_text("1")
+    done = paddock(project, *words)
+    assert (done.returncode, told in done.stderr) == (1, True)
+    assert told in paddock(project, "status", "last").stdout
+    (project / ".paddockignore").write_text("!data/one.json\n")
+    done = paddock(project, *words)
+    assert (done.returncode, told in done.stderr) == ("x/code" in place, False)
+
+
 def test_a_dry_run_cuts_a_long_list_of_what_stays_here(project: Path) -> None:
     (project / ".paddockignore").write_text("*.bin\n")
     for number in range(60):

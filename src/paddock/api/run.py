@@ -398,6 +398,7 @@ class Run:
         return JobStatus(state, time(), why, code)  # type: ignore[arg-type]  # all are
 
     def _failure(self, status: JobStatus) -> RunFailedError:
+        from paddock.backends.files.stayed import stayed_text
         from paddock.backends.status import exit_code
 
         code, culprit = exit_code(status), status.culprit
@@ -414,6 +415,8 @@ class Run:
         message = f"{self.id}: {status.why}"
         if row and str(row["type"]) not in status.why:
             message += f": {row['type']}" + f": {row['text']}" * bool(row["text"])
+        if self.entry is not None and (stayed := stayed_text(self.entry, status, os.environ)):
+            message += f"; {stayed}"
         failure = RankFailedError(
             message, run_id=self.id, exit_code=code, rank=culprit.rank, host=culprit.host,
             role=culprit.role, traceback=str(row.get("traceback") or culprit.tail),

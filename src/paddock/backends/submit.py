@@ -87,7 +87,9 @@ def start_run(
         entry = registry.add(submission.name, handle, command, len(plan.rows))
         argv = masked_args(split.words, len(split.script))
         line = {"cwd": os.getcwd(), "argv": argv, "env": sorted(os.environ)}
-        entry.keep(line=line, grace_seconds=submission.job.grace_seconds)
+        entry.keep(
+            line=line, grace_seconds=submission.job.grace_seconds, package=submission.package
+        )
     try:
         keep_plan(entry, plan)
         for old in replaced:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from paddock.backends.backend import find_backend
+from paddock.backends.files.stayed import stayed_text
 from paddock.backends.merge import prefixed
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import POLL_SECONDS, ask, ask_all, exit_code, shown_name
@@ -89,7 +90,9 @@ def _last_words(run: RegisteredJob, status: JobStatus) -> list[str]:
         return []
     what = "its traceback" if TRACEBACK in culprit.tail else "its last lines"
     rank = f" --rank {culprit.rank}" if culprit.role == "worker" else ""
-    return [f"  {what}: paddock logs {run.run_id}{rank} -n {LAST_LINES}"]
+    lines = [f"{what}: paddock logs {run.run_id}{rank} -n {LAST_LINES}"]
+    stayed = stayed_text(run, status, os.environ)
+    return [f"  {clean(text)}" for text in (*lines, stayed) if text]
 
 
 def _is_coloured() -> bool:

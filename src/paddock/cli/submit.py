@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 from paddock.backends.after import wait_for
 from paddock.backends.backend import find_backend
+from paddock.backends.files.stayed import stayed_text
 from paddock.backends.flags import SubmitArgs
 from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import ask
@@ -69,7 +70,8 @@ def _follow(
     if code is None and not submission.is_detached:
         code = stay(entry)
     if code is not None:
-        ask(entry)
+        if stayed := stayed_text(entry, ask(entry), os.environ):
+            say(f"warning: {stayed}")
         say(f"{entry.handle} ended with {code}; paddock fetch {entry.run_id} brings its files")
     elif "json" not in split.own:
         print(entry.handle, flush=True)
