@@ -49,6 +49,11 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
     return np.asarray(tensor.detach().cpu().numpy())
 
 
+def _versions(vector: ModelParameters) -> list[int]:
+    """How often torch changed each in place: by init, clamp_, another optimizer's step."""
+    return [one._version for one in vector.tensors]
+
+
 def _share(vector: ModelParameters) -> Callable[[], object]:
     """The parameters become parts of one tensor, which on the CPU is the vector's own memory."""
     pulled = torch.from_numpy(vector.values)
@@ -57,6 +62,7 @@ def _share(vector: ModelParameters) -> Callable[[], object]:
     for parameter, part in zip(vector.tensors, parts, strict=True):
         parameter.data = part.view(parameter.shape)
     vector.addresses = [one.data_ptr() for one in vector.tensors]
+    vector.versions = _versions(vector)
     return lambda: whole.copy_(pulled)  # To itself it copies nothing.
 
 
@@ -220,10 +226,34 @@ class DenseParameters(DenseBase):
                 )
         if [one.data_ptr() for one in vector.tensors] != vector.addresses:
             self._find_moved()
+        if _versions(vector) != vector.versions:
+            self._find_changed()
         if self._buffers:
             now = dict(self.module.named_buffers())
             for part, place, name in self._buffers:
                 part.tensors[place] = now.get(name, part.tensors[place])
+
+    def set(self) -> None:
+        super().set()
+        self.vector.versions = _versions(
+            self.vector
+        )  # In a trainer other than 0, which gives none.
+
+    def _find_changed(self) -> None:
+        """Raises UsageError if values are not the servers'; a broadcast, of DDP's, keeps them."""
+        vector = self.vector
+        views = vector.views(vector.client.pull_dense(vector.table))
+        for name, one, view in zip(self.names, vector.tensors, views, strict=True):
+            self._check_values(name, one, view)
+        vector.versions = _versions(vector)
+
+    @staticmethod
+    def _check_values(name: str, one: torch.Tensor, view: Floats) -> None:
+        if not np.array_equal(_array(one), view, equal_nan=True):
+            raise UsageError(
+                f"parameter {name!r} got other values, which the servers do not have",
+                hint="trainer.dense.set() after it gives them to the servers",
+            )
 
     def _find_moved(self) -> None:
         """The parameters share the vector's memory again, where they are now."""
@@ -237,11 +267,7 @@ class DenseParameters(DenseBase):
                     "tables are float32",
                     hint="torch.autocast computes in half precision",
                 )
-            if not np.array_equal(_array(one), view, equal_nan=True):
-                raise UsageError(
-                    f"parameter {name!r} got other values, which the servers do not have",
-                    hint="trainer.dense.set() after it gives them to the servers",
-                )
+            self._check_values(name, one, view)
         self.vector.share()
 
     def push(self) -> None:

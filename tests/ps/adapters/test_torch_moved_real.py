@@ -66,6 +66,23 @@ def assign(model: torch.nn.Sequential) -> None:
     model[1].weight.data = torch.ones(1, 2)
 
 
+def clamp(model: torch.nn.Sequential) -> None:
+    """A constraint after each step."""
+    with torch.no_grad():
+        model[1].weight.clamp_(0.0, 0.01)
+
+
+def initialise(model: torch.nn.Sequential) -> None:
+    """Later than the Trainer was made."""
+    torch.nn.init.constant_(model[1].weight, 3.0)
+
+
+def train_otherwise(model: torch.nn.Sequential) -> None:
+    """A second optimizer over the dense parameters."""
+    model[1].weight.grad = torch.ones(1, 2)
+    torch.optim.SGD([model[1].weight], lr=0.5).step()
+
+
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -73,6 +90,9 @@ def assign(model: torch.nn.Sequential) -> None:
         (replace, "'1.weight' was replaced, added or unfrozen"),
         (unfreeze, "'1.bias' was replaced, added or unfrozen"),
         (assign, "'1.weight' got other values"),
+        (clamp, "'1.weight' got other values"),
+        (initialise, "'1.weight' got other values"),
+        (train_otherwise, "'1.weight' got other values"),
     ],
 )
 def test_a_parameter_that_the_servers_would_not_train_is_named(
@@ -91,10 +111,23 @@ def test_a_parameter_that_the_servers_would_not_train_is_named(
     assert client.steps == 1
 
 
-def test_values_given_to_the_servers_are_learned_from() -> None:
+def test_a_change_in_place_that_keeps_the_values_is_none() -> None:
+    """As of DistributedDataParallel, which broadcasts the parameters when it is made."""
+    client, model, trainer = make()
+    with torch.no_grad():
+        for one in model.parameters():
+            one.copy_(one.clone())
+    step(model, trainer)
+    assert client.steps == 1
+
+
+@pytest.mark.parametrize("change", [assign, clamp, initialise])
+def test_values_given_to_the_servers_are_learned_from(
+    change: Callable[[torch.nn.Sequential], None],
+) -> None:
     """trainer.dense.set() is what the refusal hints at."""
     client, model, trainer = make()
-    assign(model)
+    change(model)
     trainer.dense.set()
     step(model, trainer)
     assert torch.equal(model[1].weight.reshape(-1), torch.from_numpy(client.vectors["dense"][4:6]))

@@ -128,10 +128,12 @@ class TensorTable(FlatParameters):
 class ModelParameters(TensorTable):
     """Parameters. Where they can they share the memory of the vector, and a pull copies nothing.
 
-    share() may note in `addresses` where they lie then, to see whether somebody moves them.
+    share() may note in `addresses` where they lie then, and in `versions` how often they were
+    changed in place, to see whether somebody moves or changes them.
     """
 
     addresses: Sequence[int] = ()
+    versions: Sequence[int] = ()
 
     def start(self) -> None:
         self._refresh = self.framework.share(self)
