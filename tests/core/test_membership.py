@@ -17,11 +17,13 @@ from paddock.core.rendezvous.messages import (
     Budget,
     HandOver,
     Join,
+    Leave,
     Notice,
     Received,
     Reject,
     Send,
     SetTimer,
+    Stop,
     Stopped,
     TimerFired,
     Voters,
@@ -194,6 +196,9 @@ ROWS: dict[tuple[str, str, str], list[Case]] = {
         case("nnodes=2", TWO + "; @1 started 1 7; @1 started 2 8; @2 stopped 1", "@2 stopped 2",
              NEVER, "Finish: fail 125"),
         case("nnodes=2", FAILED, "@6 stopped 1", NEVER, "Finish: fail 7"),
+        # A batch step was interrupted: a rank was quicker than its launcher.
+        case("nnodes=2", TWO + "; @5 exit 2 worker 1 code=130; @5 leave 2 2; @6 stopped 1",
+             "@6 stopped 2", NEVER, "Finish: cancel 130"),
     ],
     ("stopping", "Leave, nobody stays", "stopping"): [
         case("nnodes=2 max_restart=1", FAILED, "@6 leave 1 15"),
@@ -308,6 +313,15 @@ def do(machine: MembershipReplay, command: str) -> list[str]:
     """The actions of one command."""
     words = command.split()
     return [line.strip() for line in machine.do(words[1:], float(words[0][1:]))[1:]]
+
+
+@pytest.mark.parametrize("nnodes", ["2", "1:2"])
+def test_the_ranks_of_all_nodes_get_the_signal_of_a_node(nnodes: str) -> None:
+    """Where one leaves and the others go on, too: ranks save together."""
+    machine = run(f"nnodes={nnodes} elastic_timeout=1", ("@0 join 1 a self", "@0 join 2 b")).machine
+    actions = machine.handle(Received(2, Leave(2)), 5.0)
+    stops = [a for a in actions if isinstance(a, Send) and isinstance(a.message, Stop)]
+    assert stops == [Send((1, 2), Stop(0, stops[0].message.reason, signal=2))]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ SOONER = Stop(0, "told so", grace_seconds=1.0)
 TIMER = TimerFired()
 Step = tuple[float, "Event"]
 STOPPING: list[Step] = [(5.0, STOP)]
+INTERRUPTED: list[Step] = [(5.0, Stop(0, "Ctrl-C", signal=2))]
 KILLING: list[Step] = [(5.0, STOP), (15.0, TIMER)]
 
 # phase, event: (what led there, the event, next phase, actions by name)
@@ -98,7 +99,11 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
         (STOPPING, (6.0, SOONER), "stopping", "SetTimer"),
     ],
     ("stopping", "Stop"): [(STOPPING, (6.0, STOP), "stopping", "")],
+    ("stopping", "timer, ASK was not TERM"): [
+        (INTERRUPTED, (12.5, TIMER), "stopping", "TERM TERM SetTimer"),
+    ],
     ("stopping", "timer | Stop, force"): [
+        ([*INTERRUPTED, (12.5, TIMER)], (15.0, TIMER), "killing", "KILL KILL SetTimer"),
         (STOPPING, (15.0, TIMER), "killing", "KILL KILL SetTimer"),
         (STOPPING, (6.0, HURRY), "killing", "KILL KILL SetTimer"),
     ],
@@ -117,6 +122,8 @@ ROWS: dict[tuple[str, str], list[tuple[list[Step], Step, str, str]]] = {
     ],
     ("any", "timer before its time"): [
         (STOPPING, (6.0, TIMER), "stopping", "SetTimer"),
+        (INTERRUPTED, (6.0, TIMER), "stopping", "SetTimer"),
+        ([*INTERRUPTED, (12.5, TIMER)], (13.0, TIMER), "stopping", "SetTimer"),
         (KILLING, (15.5, TIMER), "killing", "SetTimer"),
     ],
     ("any", "news of another attempt"): [
@@ -137,7 +144,7 @@ def names(actions: list[supervisor.Action]) -> str:
     words = []
     for action in actions:
         if isinstance(action, SignalGroup):
-            words.append({15: "TERM", 9: "KILL"}[action.signal])
+            words.append({2: "INT", 15: "TERM", 9: "KILL"}[action.signal])
         else:
             words.append(type(action).__name__)
     return " ".join(words)

@@ -124,15 +124,17 @@ def test_a_clean_stop_on_sigterm_is_said_as_such(world: World) -> None:
     assert sorted(p.name for p in world.folder.glob("saved.*")) == [f"saved.{i}" for i in range(4)]
 
 
-def test_ranks_get_sigterm_whatever_ended_the_launcher(world: World) -> None:
-    """One signal for ranks to handle: a handler for SIGTERM saves on Ctrl-C too."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ranks_get_the_signal_that_ended_the_launcher(world: World, number: int) -> None:
+    """Unless SIGTERM is all that they handle, as of these two: then that, whatever came."""
     running = world.start("--nproc_per_node", 2, world.script(SAVES))
     world.events.wait("up", count=2)
-    running.signal_group(signal.SIGINT)
+    running.signal_group(number)
     ended = running.end()
     heard = {event[1:] for event in world.events.all("signal")}
-    assert (ended.code, ended.left) == (130, [])
-    assert heard == {("0", "15"), ("1", "15")}
+    wanted = "15" if number == signal.SIGHUP else str(int(number))
+    assert (ended.code, ended.left) == (128 + number, [])
+    assert heard == {("0", wanted), ("1", wanted)}
 
 
 def test_a_stop_where_a_rank_fails_to_save_is_not_called_clean(world: World) -> None:
@@ -153,7 +155,8 @@ forever()
 
 
 IGNORES = """
-signal.signal(signal.SIGTERM, lambda n, f: tell("ignored", RANK))
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda n, f: tell("ignored", RANK))
 tell("up", RANK, os.getpid())
 forever()
 """

@@ -206,7 +206,7 @@ def save(number, frame):
     tell("told", "worker", RANK)
     gate()
     os._exit(0)
-signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGINT, save)
 tell("trains", ATTEMPT, RANK)
 forever()
 """

@@ -376,7 +376,7 @@ class Member:
             if self._loss:
                 text = f"this node {messages.LOSSES[self._loss]}"
             self.give_up(PaddockError(text, exit_code=code))
-            self.halt(messages.Stop(self.attempt, "told to stop"))
+            self.halt(messages.Stop(self.attempt, "told to stop", signal=number))
         self.tell(messages.Leave(number, self._signals > 1, self._loss))
 
     # ------------------------------------------------------------------- lines

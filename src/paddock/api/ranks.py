@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-_is_told = False  # SIGTERM has come
+_is_told = False  # SIGTERM has come, or SIGINT
 _is_listening = False
 
 
@@ -40,8 +40,9 @@ def is_first() -> bool:
 def should_stop() -> bool:
     """Return True once a planned end is coming: save a checkpoint now, and return.
 
-    Paddock sends SIGTERM before it ends a job or restarts it with other nodes, and waits `--grace`
-    seconds. The first call installs the handler, so call it at every step, in the main thread.
+    Paddock sends SIGTERM (after Ctrl-C SIGINT) before it ends a job or restarts it with other
+    nodes, and waits `--grace` seconds. The first call installs the handlers, so call it at every
+    step, in the main thread.
     Ranks hear it at different steps: agree on one (all_reduce with MAX) before a checkpoint that
     takes all ranks. Raises RuntimeError if the first call is in another thread.
     """
@@ -49,16 +50,21 @@ def should_stop() -> bool:
     if not _is_listening:
         import signal
 
-        before = signal.getsignal(signal.SIGTERM)
+        before = {signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+        if "PADDOCK_RANK" in os.environ:  # else Ctrl-C is the terminal's or the notebook's
+            before[signal.SIGINT] = signal.getsignal(signal.SIGINT)
 
         def take(number: int, frame: FrameType | None) -> None:
             global _is_told
+            handler = before[signal.Signals(number)]
             _is_told = True
-            if callable(before):
-                before(number, frame)
+            # Python's own would end the program before it has saved.
+            if callable(handler) and handler is not signal.default_int_handler:
+                handler(number, frame)
 
         try:
-            signal.signal(signal.SIGTERM, take)
+            for number in before:
+                signal.signal(number, take)
         except ValueError as error:
             raise RuntimeError("call paddock.should_stop() first in the main thread") from error
         _is_listening = True

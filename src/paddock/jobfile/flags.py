@@ -188,8 +188,8 @@ FLAGS: tuple[Flag, ...] = (
     Flag("lease", "seconds", "rendezvous.lease_seconds", "a silent node is lost after this "
          "long; 3 s where the job can go on without it", FAILURE, metavar="DURATION",
          default="120", origin="paddock"),
-    Flag("grace", "seconds", "grace_seconds", "time between SIGTERM and SIGKILL", FAILURE,
-         aliases=("shutdown_timeout",), metavar="DURATION", default="10",
+    Flag("grace", "seconds", "grace_seconds", "time to save between SIGTERM, or Ctrl-C's SIGINT, "
+         "and SIGKILL", FAILURE, aliases=("shutdown_timeout",), metavar="DURATION", default="10",
          origin="paddock", is_plain=True),
     Flag("signals_to_handle", "text", "", "SIGTERM, SIGINT, SIGHUP and SIGQUIT end the job, "
          "SIGUSR1 and SIGUSR2 reach every process, always (torchrun)", FAILURE, metavar="NAME,...",

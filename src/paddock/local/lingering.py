@@ -1,7 +1,7 @@
-"""The grace of what processes leave behind: a trainer below a shell that SIGTERM has ended.
+"""All that descends from the ranks: how it is told to end, and the grace of what outlives them.
 
-Linux gives it to this process, the nearest subreaper, and a pidfd tells its end. Loaded when an
-attempt stops.
+A trainer below a shell that a signal has ended goes to this process, the nearest subreaper, and a
+pidfd tells its end. Loaded when an attempt stops.
 """
 
 from __future__ import annotations
@@ -14,9 +14,14 @@ from paddock.local.guardian import children_of, children_of_self, pidfds, state_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Callable, Iterator, Set
 
     from paddock.local.loop import Loop
+
+
+# They hand a signal to the program below them, which would get it twice: a second SIGINT raises
+# KeyboardInterrupt again, in the midst of saving.
+FORWARDERS = ("timeout", "tini", "dumb-init", "catatonit")
 
 
 def living_children(keep: Set[int]) -> list[int]:
@@ -35,18 +40,68 @@ def terminate(groups: Set[int], keep: Set[int]) -> None:
     timeout(1), setsid(1) and a shell's `set -m` make such groups. keep: of these children neither
     they nor their descendants get it.
     """
+    for parent, pid in _descendants(keep):
+        if _group_of(pid) not in groups:
+            _signal(pid, parent, signal.SIGTERM)
+
+
+def ask(number: int, first: int, keep: Set[int]) -> None:
+    """Send each descendant, once, the signal that it can do most with: signal_for. keep: as above.
+
+    first: the signal that told the job to end; number: it, or the SIGTERM that follows it.
+    """
+    for parent, pid in _descendants(keep):
+        chosen = _choose(number, first, pid)
+        if chosen:
+            _signal(pid, parent, chosen)
+
+
+def signal_for(number: int, first: int, *, caught: int, ignored: int) -> int:
+    """The signal for a process that handles and ignores these, as bits of proc(5); 0 for none.
+
+    The first one where it has a handler for it, as every Python has for SIGINT. If it has one for
+    SIGTERM only, that, at once: another one would do nothing, or end it before it could save. The
+    SIGTERM that follows is not for those that handle the first one alone: it would end them, and
+    they may be saving.
+    """
+    takes_first, takes_term = caught >> (first - 1) & 1, caught >> (signal.SIGTERM - 1) & 1
+    if number != first:
+        return 0 if takes_first and not takes_term else number
+    if takes_first:
+        return first
+    if takes_term:
+        return signal.SIGTERM
+    return 0 if ignored >> (first - 1) & 1 else first
+
+
+def _choose(number: int, first: int, pid: int) -> int:
+    """Source: proc(5), SigIgn and SigCgt of /proc/pid/status."""
+    fields: dict[str, str] = {}
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
+            for line in f:
+                name, _, text = line.partition(":")
+                fields[name] = text.strip()
+    except OSError:
+        return 0  # it has ended
+    if fields.get("Name") in FORWARDERS:
+        return 0
+    caught, ignored = (int(fields.get(name, "0"), 16) for name in ("SigCgt", "SigIgn"))
+    return signal_for(number, first, caught=caught, ignored=ignored)
+
+
+def _descendants(keep: Set[int]) -> Iterator[tuple[int, int]]:
+    """The pids of all descendants after their parents', but for our tools and those of keep."""
     own = os.getpgrp()
     pairs = [(os.getpid(), pid) for pid in children_of_self() if pid not in keep]
     for parent, pid in pairs:  # which grows: breadth first
-        group = _group_of(pid)
-        if parent == os.getpid() and group == own:
+        if parent == os.getpid() and _group_of(pid) == own:
             continue  # a tool of ours
         pairs += [(pid, child) for child in children_of(pid)]
-        if group not in groups:
-            _terminate(pid, parent)
+        yield parent, pid
 
 
-def _terminate(pid: int, parent: int) -> None:
+def _signal(pid: int, parent: int, number: int) -> None:
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -56,7 +111,7 @@ def _terminate(pid: int, parent: int) -> None:
             fields = f.read().rpartition(b")")[2].split()
         # Looked at behind the pidfd: else another process might have got the number meanwhile.
         if int(fields[1]) in (parent, os.getpid()):
-            signal.pidfd_send_signal(fd, signal.SIGTERM)
+            signal.pidfd_send_signal(fd, number)
     except OSError:
         return  # it has ended, or is another user's
     finally:

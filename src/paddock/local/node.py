@@ -430,7 +430,12 @@ class NodeRunner:
     # ----------------------------------------------------------------- events
 
     def stop(self, order: Stop) -> None:
-        """Stop the running attempt: SIGTERM, perhaps after before_stop(); grace period; SIGKILL."""
+        """Stop the running attempt: SIGTERM, perhaps after before_stop(); grace period; SIGKILL.
+
+        The signal of the order comes before SIGTERM.
+        """
+        if self.job.debug_ranks:  # pdb takes SIGINT for a wish to look at the rank
+            order = replace(order, signal=SIGTERM)
         if self._supervisor is not None:
             self._feed(replace(order, attempt=self._supervisor.attempt))
             if self._lingering is not None:
@@ -514,16 +519,16 @@ class NodeRunner:
         self._feed(TimerFired())
 
     def _do_all(self, actions: list[Action]) -> None:
-        if any(isinstance(a, SignalGroup) and a.signal == SIGTERM for a in actions):
-            actions = self._terminate(actions)
+        if any(isinstance(a, SignalGroup) and a.signal != SIGKILL for a in actions):
+            actions = self._ask(actions)
         for number, action in enumerate(actions):
             if isinstance(action, KillDescendants):
                 self._leave(actions[number + 1 :])
                 return
             self._do(action)
 
-    def _terminate(self, actions: list[Action]) -> list[Action]:
-        """Signal also what has a process group of its own; returns what is to be done now.
+    def _ask(self, actions: list[Action]) -> list[Action]:
+        """Ask also what has a process group of its own to end; returns what is to be done now.
 
         Own servers wait for all that trainers have left: it may still save through them.
         """
@@ -532,8 +537,9 @@ class NodeRunner:
         later = [
             a for a in actions if isinstance(a, SignalGroup) and supervisor.is_own_server(a.key)
         ]
-        if len(later) < sum(isinstance(a, SignalGroup) for a in actions):
-            self._terminate_others()
+        trainers = [a for a in actions if isinstance(a, SignalGroup) and a not in later]
+        if trainers and self._ask_trainers(trainers[0].signal):
+            actions = [a for a in actions if a not in trainers]
         if not later or not self._left_behind():
             return actions
 
@@ -545,15 +551,23 @@ class NodeRunner:
         self._linger(supervisor.kill_at, signal_servers)
         return [a for a in actions if a not in later]
 
-    def _terminate_others(self) -> None:
-        """Send SIGTERM to what ranks have started in process groups of their own."""
-        from paddock.local.lingering import terminate
+    def _ask_trainers(self, number: int) -> bool:
+        """Signal what ranks have started in process groups of their own.
+
+        Where another signal came before SIGTERM, all that descends from ranks, and return True.
+        """
+        from paddock.local.lingering import ask, terminate
 
         supervisor = self._supervisor
         assert supervisor is not None
         groups = {child.pid for child in self._children.values()}
         servers = {c.pid for c in self._children.values() if supervisor.is_own_server(c.key)}
-        terminate(groups, self._pids_of_ours() - groups | servers)
+        keep = self._pids_of_ours() - groups | servers
+        if supervisor.first_signal == SIGTERM:
+            terminate(groups, keep)
+            return False
+        ask(number, supervisor.first_signal, keep)
+        return True
 
     def _left_behind(self) -> list[int]:
         """The living processes whose parents, below our own processes, have ended."""
@@ -579,6 +593,9 @@ class NodeRunner:
             self._lingering = None
             self._sweep(then)
 
+        def ask_again() -> None:
+            self._ask_trainers(SIGTERM)
+
         if not supervisor.grace_until or not self._left_behind():
             if self._lingering is not None:
                 self._lingering.cancel()
@@ -587,7 +604,9 @@ class NodeRunner:
         if not has_signalled:  # the last process failed, so nothing was signalled
             for key in supervisor.keys:
                 self._signal_group(SignalGroup(key, SIGTERM))
-            self._terminate_others()
+            self._ask_trainers(SIGTERM)
+        if supervisor.terminate_at:
+            self._loop.at("node", supervisor.terminate_at, ask_again)
         self._linger(supervisor.grace_until, sweep)
 
     def _do(self, action: Action) -> None:

@@ -294,14 +294,16 @@ class PortableRun:
                 continue
             if isinstance(event, int):
                 self._reporter.say("INFO", f"Terminating with signal {int(event)}")
-                self._stop("signal", force=self._signal != 0)
+                # Whether a rank handles another one than SIGINT is known by /proc only.
+                first = int(event) if event == signal.SIGINT else signal.SIGTERM
+                self._stop("signal", force=self._signal != 0, first=first)
                 self._signal = self._signal or int(event)
             else:
                 self._feed(event)
 
-    def _stop(self, why: str, *, force: bool = False) -> None:
+    def _stop(self, why: str, *, force: bool = False, first: int = signal.SIGTERM) -> None:
         self.why = self.why or why
-        self._feed(Stop(0, why, force))
+        self._feed(Stop(0, why, force, signal=first))
 
     def _feed(self, event: Event) -> None:
         for action in self.supervisor.handle(event, monotonic()):

@@ -9,6 +9,7 @@ from paddock.agent.leadership.leadership_state import LeadershipState
 from paddock.agent.transport.client import ClientEvents, CoordinatorClient
 from paddock.agent.transport.invite import invite
 from paddock.agent.transport.server import CoordinatorServer
+from paddock.core.attempt.supervisor import SIGTERM
 from paddock.core.endpoint import join_endpoint
 from paddock.core.rendezvous.messages import SetTimer, Stop, TimerFired
 from paddock.errors import PaddockError, UsageError
@@ -125,7 +126,10 @@ class Leadership(ClientEvents):
             member.say(order.level, order.text)
         elif isinstance(order, messages.StopRanks):
             member.disconnect()
-            stop = Stop(member.attempt, order.reason, order.force, order.grace_seconds)
+            stop = Stop(
+                member.attempt, order.reason, order.force, order.grace_seconds,
+                signal=member.stop_signal or SIGTERM,
+            )  # fmt: skip
             member.halt(stop)
         elif isinstance(order, SetTimer):
             loop.at("leadership", order.at, lambda: self.handle(TimerFired()))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-VERSION = 6
+VERSION = 7
 GREETING_LIMIT_BYTES = 4096
 LINE_LIMIT_BYTES = 16 << 20
 PACKED_FROM_BYTES = 8192  # below, a list of hosts is sent as it is

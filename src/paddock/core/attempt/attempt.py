@@ -316,4 +316,5 @@ def _restart_text(what: str, again: Retry) -> str:
 def _was_asked(summary: AttemptSummary, culprit: Exit) -> bool:
     """Return True if the signal that ended it went to its launcher too (batch step)."""
     asked = dict(summary.leaving).get(culprit.node_rank, summary.asked_signal)
-    return asked != 0 and culprit.signal == asked
+    # A shell, or a program that catches it, ends with that exit code.
+    return asked != 0 and culprit.exit_code == EXIT_SIGNAL_BASE + asked

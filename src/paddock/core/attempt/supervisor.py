@@ -1,5 +1,7 @@
 """The supervisor of one node's processes in one attempt: SIGTERM, grace period, SIGKILL. No I/O.
 
+ASK is the signal that told the job to end, as Ctrl-C's SIGINT; SIGTERM where none did.
+
     phase     event                       next      actions
     --------  --------------------------  --------  -------------------------------------------
     running   process ended well          running   ReportExit
@@ -7,7 +9,7 @@
     running   own server ended            running   RestartServer
     running   own server ended too often  stopping  ServerGivenUp, then as process failed
     running   last process ended          ended     ReportExit, KillDescendants, AttemptEnded
-    running   Stop                        stopping  TERM to every group, SetTimer
+    running   Stop                        stopping  ASK to every group, SetTimer
     running   Stop, force                 killing   KILL to every group, SetTimer
     running   timer                       running   none
     stopping  process ended               stopping  ReportExit
@@ -15,6 +17,7 @@
     stopping  last process ended          ended     ReportExit, KillDescendants, AttemptEnded
     stopping  Stop, sooner end            stopping  SetTimer
     stopping  Stop                        stopping  none
+    stopping  timer, ASK was not TERM     stopping  TERM to every group, once; SetTimer
     stopping  timer | Stop, force         killing   KILL to every group, SetTimer
     killing   process ended               killing   ReportExit
     killing   last process ended          ended     ReportExit, KillDescendants, AttemptEnded
@@ -51,6 +54,9 @@ if TYPE_CHECKING:
 SIGTERM = 15
 SIGKILL = 9
 KILL_AGAIN_SECONDS = 1.0
+# After this part of the grace SIGTERM follows another signal. Late, since most ranks that have not
+# ended by then are saving; what handles SIGTERM alone had that at once (local/lingering.py).
+SIGTERM_SHARE = 0.75
 
 
 @value
@@ -137,6 +143,8 @@ class Supervisor:
         self.reason = ""
         self.exits: list[Exit] = []
         self.grace_until = 0.0  # of what ended processes have left; 0.0: it is killed at once
+        self.first_signal = SIGTERM  # of the stop
+        self.terminate_at = 0.0  # when SIGTERM follows another; 0.0: it does not, or was sent
         self._kill_at = 0.0
         self._alive = set(self.keys)
         self._signalled: dict[Key, float] = {}  # when first, monotonic seconds
@@ -208,28 +216,45 @@ class Supervisor:
             return self._kill(now)  # running | stopping -> killing
         grace = self.grace_seconds if event.grace_seconds is None else event.grace_seconds
         if self.phase == "running":
-            return self._stop(event.reason, grace, now)
+            return self._stop(event.reason, grace, now, event.signal)
         if self.phase == "stopping" and now + grace < self._kill_at:
             # A lease that runs out leaves less time than the user's grace does.
             self._kill_at = now + grace
-            return [SetTimer(self._kill_at)]
+            if self.terminate_at:
+                self.terminate_at = min(self.terminate_at, now + grace * SIGTERM_SHARE)
+            return [self._next_timer()]
         return []
 
     def _on_timer(self, now: float) -> list[Action]:
         if self.phase in ("stopping", "killing"):
-            if now < self._kill_at:
-                return [SetTimer(self._kill_at)]  # it was set for an earlier moment
-            return self._kill(now)  # stopping -> killing
+            if now >= self._kill_at:
+                return self._kill(now)  # stopping -> killing
+            if self.phase == "stopping" and 0.0 < self.terminate_at <= now:
+                self.terminate_at = 0.0
+                return [*self._ask_trainers(SIGTERM, now), self._next_timer()]
+            return [self._next_timer()]  # it was set for an earlier moment
         return []
 
-    def _stop(self, reason: str, grace_seconds: float, now: float) -> list[Action]:
+    def _stop(
+        self, reason: str, grace_seconds: float, now: float, signal: int = SIGTERM
+    ) -> list[Action]:
         self.phase = "stopping"  # running -> stopping
         self.reason = reason
-        actions = self._terminate([k for k in self.keys if k not in self._own_servers], now)
+        self.first_signal = signal
+        actions = self._ask_trainers(signal, now)
         actions += self._stop_own_servers(now)
         self._kill_at = now + grace_seconds
-        actions.append(SetTimer(self._kill_at))
+        if signal != SIGTERM:
+            self.terminate_at = now + grace_seconds * SIGTERM_SHARE
+        actions.append(self._next_timer())
         return actions
+
+    def _next_timer(self) -> SetTimer:
+        is_asked_twice = self.phase == "stopping" and self.terminate_at
+        return SetTimer(self.terminate_at if is_asked_twice else self._kill_at)
+
+    def _ask_trainers(self, signal: int, now: float) -> list[Action]:
+        return self._signal([k for k in self.keys if k not in self._own_servers], signal, now)
 
     def is_own_server(self, key: Key) -> bool:
         """True of a server that Paddock provides."""
@@ -250,12 +275,12 @@ class Supervisor:
         first = not any(key in self._signalled for key in self._own_servers)
         if not first or not self._alive <= self._own_servers:
             return []
-        return self._terminate([k for k in self.keys if k in self._own_servers], now)
+        return self._signal([k for k in self.keys if k in self._own_servers], SIGTERM, now)
 
-    def _terminate(self, keys: list[Key], now: float) -> list[Action]:
+    def _signal(self, keys: list[Key], signal: int, now: float) -> list[Action]:
         alive = [key for key in keys if key in self._alive]
         self._signalled = dict.fromkeys(alive, now) | self._signalled
-        return [SignalGroup(key, SIGTERM) for key in keys]
+        return [SignalGroup(key, signal) for key in keys]
 
     def _kill(self, now: float) -> list[Action]:
         self.phase = "killing"

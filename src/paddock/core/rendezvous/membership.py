@@ -105,6 +105,7 @@ if TYPE_CHECKING:
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0
+SIGTERM = 15
 WARNINGS_MAX = 16  # of a job: each names a process, and may recur with every attempt
 
 
@@ -313,7 +314,8 @@ class Membership:
             return leaving.release((member,), self.state.let_go(member))
         if follows == "stop":
             how = LOSSES[peer.loss] if peer.loss else "leaves"
-            return self._stop("shrink", f"node {name} {how}", now)  # running -> stopping
+            text, signal = f"node {name} {how}", leave.signal
+            return self._stop("shrink", text, now, signal=signal)  # running -> stopping
         if follows == "go on":
             return self._release_leavers(self.attempt + (self.phase == "backoff"), now)
         return self._cancel(leave, f"node {name}", now) if follows == "cancel" else []
@@ -323,7 +325,7 @@ class Membership:
         state = self.state
         state.ask(leave.signal, who, leave.lost)
         if self.phase in ("running", "stopping"):
-            return self._stop("cancel", state.asked[1], now)  # running -> stopping
+            return self._stop("cancel", state.asked[1], now, signal=leave.signal)
         return self._finish(state.summary().ended_as_asked())  # gathering | backoff -> ended
 
     def _on_timer(self, silent: dict[int, float], now: float) -> list[Action]:
@@ -390,7 +392,13 @@ class Membership:
     # -------------------------------------------------------------- stopping
 
     def _stop(
-        self, why: Why, reason: str, now: float, grace_seconds: float | None = None
+        self,
+        why: Why,
+        reason: str,
+        now: float,
+        grace_seconds: float | None = None,
+        *,
+        signal: int = SIGTERM,
     ) -> list[Action]:
         if self.phase != "running":
             return []  # the first reason wins
@@ -398,7 +406,10 @@ class Membership:
         state = self.state
         state.current.why, state.current.reason = why, reason
         takes_stacks = why in ("failure", "deadline") and grace_seconds is None
-        stop = Stop(self.attempt, reason, grace_seconds=grace_seconds, takes_stacks=takes_stacks)
+        stop = Stop(
+            self.attempt, reason, grace_seconds=grace_seconds, takes_stacks=takes_stacks,
+            signal=signal,
+        )  # fmt: skip
         timer = self._set_timer(now + state.job.grace_seconds + STOP_MARGIN_SECONDS)
         return [Send(self.active_ids, stop), timer, *self._if_all_stopped(now)]
 

@@ -237,6 +237,7 @@ class Stop:
     """Stop the attempt. grace_seconds: the grace period; None for that of the job (--grace).
 
     takes_stacks: ranks did not end well, so their stacks are worth a moment before they are gone.
+    signal: that told the job or a node to end, which the ranks of all nodes get first.
     """
 
     attempt: int
@@ -244,6 +245,7 @@ class Stop:
     force: bool = False
     grace_seconds: Seconds | None = None
     takes_stacks: bool = False
+    signal: SignalNumber = 15
 
 
 @value

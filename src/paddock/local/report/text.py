@@ -95,8 +95,11 @@ def cancel_text(
     who = "" if is_alone or not verdict.reason else f" ({verdict.reason})"
     ranks = [e for e in verdict.exits if e.role != "ps" and e.rank >= 0]
     bad = sum(not e.ok for e in ranks)
-    usual = sum(e.by_us and e.exit_code == EXIT_SIGNAL_BASE + 15 for e in ranks)  # no handler
-    ends = [f"SIGTERM ended {count(usual, 'rank')}"] if usual else []
+    ends, usual = [], 0
+    for asked in dict.fromkeys((number, 15)):  # no handler
+        ended = sum(e.by_us and e.exit_code == EXIT_SIGNAL_BASE + asked for e in ranks)
+        usual += ended
+        ends += [f"{SIGNAL_NAMES.get(asked)} ended {count(ended, 'rank')}"] if ended else []
     ends += [f"{count(bad - usual, 'rank')} did not exit cleanly"] if bad > usual else []
     end = "; ".join(ends) or ("all ranks exited cleanly" if ranks else "no rank was running")
     if verdict.job_continues:
