@@ -33,12 +33,19 @@ _MODULES = {
     ),
     "report": "paddock.watch.rank",
 }
+_OF_LINUX = ("launch", "submit", "sweep")  # and their imports
 __all__ = ["__version__", *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'paddock' has no attribute '{name}'")
+    import os
+
+    if name in _OF_LINUX and not hasattr(os, "fork"):  # Windows
+        from paddock.errors import of_linux
+
+        return of_linux(f"paddock.{name}")
     from importlib import import_module
 
     found = getattr(import_module(_MODULES[name]), name)

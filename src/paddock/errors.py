@@ -7,7 +7,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
 
 # Exit codes are part of the contract with scripts (docs/reference/exit-codes.md).
 EXIT_USAGE = 2
@@ -119,6 +120,21 @@ def refuse(problems: Sequence[Problem]) -> None:
     """Raise UsageError with all the problems; return if there are none."""
     if problems:
         raise UsageError.of(tuple(problems))
+
+
+def of_linux(what: str) -> Callable[..., NoReturn]:
+    """Return what stands for a function that needs Linux: it can be imported, and refuses a call.
+
+    >>> of_linux("paddock.submit")("train.py", "mysite")
+    Traceback (most recent call last):
+    ...
+    paddock.errors.UsageError: paddock.submit needs Linux
+    """
+
+    def refuse_call(*_args: object, **_keywords: object) -> NoReturn:
+        raise UsageError(f"{what} needs Linux")
+
+    return refuse_call
 
 
 def problem_text(error: PaddockError) -> str:

@@ -33,6 +33,7 @@ MARK = "TEST_JOB_MARK"
 GONE_SECONDS_MAX = 1.0  # nothing of a job is left this long after its launcher
 PACKAGES = {
     "etcd": "etcd-server", "etcdctl": "etcd-client", "mpirun": "openmpi-bin", "ip": "iproute2",
+    "mvn": "maven",
 }  # fmt: skip
 
 

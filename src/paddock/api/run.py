@@ -74,6 +74,7 @@ class Run:
 
         Raises UsageError when none is recorded.
         """
+        _need_linux()
         from paddock.backends.status import one_of
 
         if not isinstance(word, str):
@@ -86,6 +87,7 @@ class Run:
     @classmethod
     def all(cls) -> list[Run]:
         """Return the runs that are recorded here, the oldest first."""
+        _need_linux()
         from paddock.backends.registry import Registry
 
         return [cls(run.run_id, str(run.folder)) for run in Registry(os.environ).runs()]
@@ -464,6 +466,11 @@ def _at_exit() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _need_linux() -> None:
+    if not hasattr(os, "fork"):  # Windows: no run has a record there
+        raise UsageError("paddock.Run needs Linux")
+
+
 def _after_fork() -> None:
     for run in _alive.values():
         run._disown()
@@ -472,4 +479,5 @@ def _after_fork() -> None:
 
 
 atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)

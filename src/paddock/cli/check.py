@@ -13,15 +13,17 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 from time import monotonic
 
-from paddock.backends.node.jobdir import inner, last_error, read_json
 from paddock.cli.family import JSON, CliCommand, ParsedCommand, named
+from paddock.cli.launch import has_pidfd
 from paddock.cli.main import COMMANDS as NAMES
 from paddock.cli.version import FRAMEWORKS, installed
 from paddock.command_line import flag
 from paddock.core.value import fields_of, value
 from paddock.errors import EXIT_DEADLINE, UsageError
+from paddock.local.runs.record import TERMINATION_LOG
 
 CHECKED = ("paddle", "torch", "jax")
 PROCESSES = 2
@@ -30,6 +32,7 @@ JOB_SECONDS = 180
 END_SECONDS = 30
 MARK = "paddock-check "  # what rank 0 writes before its findings; see checks/
 CAUSE_CHARACTERS = 300
+RECORD, REASON = ".paddock", "reason"  # the first as jobdir.INNER, whose module needs Linux
 
 
 @value
@@ -85,7 +88,8 @@ def check(framework: str) -> Finding:
     version = installed(FRAMEWORKS[framework]) or ""
     folder = tempfile.mkdtemp(prefix=f"paddock-check-{framework}-")
     log_dir = os.path.join(folder, "log")
-    os.mkdir(inner(folder, ""))
+    os.mkdir(os.path.join(folder, RECORD))
+    Path(folder, REASON).touch()  # a launcher writes to one that exists
     started = monotonic()
     code, out = _launch(framework, folder, log_dir)
     seconds = round(monotonic() - started, 3)
@@ -104,7 +108,8 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
     script = os.path.join(os.path.dirname(__file__), "checks", f"all_reduce_{framework}.py")
     command = [
         *(sys.executable, "-m", "paddock", "launch", "--ignore-env"),  # not another job's settings
-        *("--record", inner(folder, "")),  # cause_of reads it
+        # cause_of reads it; elsewhere there is none, and the launcher's reason has to do.
+        *(["--record", os.path.join(folder, RECORD)] if has_pidfd() else []),
         *("--nproc-per-node", str(PROCESSES), "--framework", framework),
         *("--job-id", f"check-{framework}", "--log-dir", log_dir, "--log-level", "ERROR"),
         *("--timeout", str(JOB_SECONDS), "--grace", "2s"),
@@ -117,7 +122,11 @@ def _launch(framework: str, folder: str, log_dir: str) -> tuple[int, str]:
         done = subprocess.run(
             command,
             cwd=folder,  # nothing of where the user stands is imported by accident
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(path),
+                TERMINATION_LOG: os.path.join(folder, REASON),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -160,6 +169,11 @@ def cause_of(code: int, folder: str) -> str:
         return f"not finished after {JOB_SECONDS} s"
     if code == 0:
         return "its ranks ended without a result"
+    if not has_pidfd():
+        reason = Path(folder, REASON).read_text("utf-8", "replace").strip()
+        return (reason or f"exit code {code}")[:CAUSE_CHARACTERS]
+    from paddock.backends.node.jobdir import inner, last_error, read_json
+
     verdict = read_json(inner(folder, "verdict.json"))
     if verdict is None:
         return last_error(folder) or f"exit code {code}"

@@ -56,6 +56,7 @@ def run(argv: Sequence[str]) -> int:
     """Print the plan of ``paddock launch`` with the same arguments."""
     words = list(argv)
     if (args := kubernetes_args(words)) is not None:
+        _need_linux("--kubernetes")
         from paddock.cli.explain_kubernetes import COMMAND, COMMANDS
         from paddock.cli.family import carry_out
 
@@ -63,6 +64,7 @@ def run(argv: Sequence[str]) -> int:
     from paddock.backends.flags import split_args
 
     if not OF_SUBMIT.isdisjoint(split_args(words).own):
+        _need_linux("of a submission")
         return _run_submission(words)
     parsed = parse(words, os.environ, python=sys.executable, table=TABLE)
     if parsed.is_help:
@@ -72,6 +74,12 @@ def run(argv: Sequence[str]) -> int:
     is_json = is_set(parsed.values, "json")
     show_plan(parsed, is_json=is_json, env_of=env_of.text if env_of is not None else "")
     return 0
+
+
+def _need_linux(what: str) -> None:
+    if not hasattr(os, "fork"):  # Windows: sites, and what submits to them, are made for Linux
+        hint = "here paddock explain shows what paddock launch does"
+        raise UsageError(f"paddock explain {what} needs Linux", hint=hint)
 
 
 def _run_submission(argv: Sequence[str]) -> int:

@@ -61,7 +61,7 @@ def _run(argv: Sequence[str]) -> int:
 
         show_plan(parsed)
         return 0
-    if not _has_pidfd():
+    if not has_pidfd():
         from paddock.local.portable import run_portable
 
         sys.stderr.writelines(f"paddock: warning: {note}\n" for note in parsed.notes)
@@ -166,8 +166,8 @@ def run_here(
         return EXIT_OWN_FAULT
 
 
-def _has_pidfd() -> bool:
-    """True where this kernel wakes us when a process ends (Linux 5.3)."""
+def has_pidfd() -> bool:
+    """Return True where this kernel wakes us when a process ends (Linux 5.3)."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):

@@ -74,6 +74,8 @@ OTHERS = {"kill": "stop", "cancel": "stop", "jobs": "list", "ls": "list",
           "-v": "version"}  # fmt: skip
 WORDS = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}
 ALL = "paddock help lists the commands"
+# What works on a system without fork (Windows). All else needs Linux, and its imports do.
+PORTABLE = ("launch", "explain", "check", "version", "help")
 SIGINT = 2
 SIGPIPE = 13
 
@@ -154,6 +156,8 @@ def _run(words: Sequence[str]) -> int:
     name = WORDS.get(words[0], words[0]) if words else "help"
     if name not in COMMANDS:
         raise _unknown(name)
+    if not hasattr(os, "fork"):
+        _refuse_without_fork(name, words[1:])
     # __import__, since importlib costs more than the command.
     module = __import__(f"paddock.cli.{SHARED.get(name, name)}", fromlist=("COMMANDS",))
     if hasattr(module, "run"):
@@ -162,6 +166,17 @@ def _run(words: Sequence[str]) -> int:
     from paddock.cli.family import carry_out
 
     return carry_out(name, module.COMMANDS, words[1:])
+
+
+def _refuse_without_fork(name: str, words: Sequence[str]) -> None:
+    """Raise UsageError for a command, or the help on one, that needs Linux."""
+    asked = [word for word in words if word in COMMANDS] if name == "help" else []
+    for command in (name, *asked[:1]):
+        if command not in PORTABLE:
+            hint = f"here work: {', '.join(PORTABLE)}"
+            if command in ("list", "status", "logs"):
+                hint += "; what the ranks wrote is in the --log-dir of their launch"
+            raise UsageError(f"paddock {command} needs Linux", hint=hint)
 
 
 def _unknown(name: str) -> UsageError:

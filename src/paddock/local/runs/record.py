@@ -165,7 +165,7 @@ def keep_reason(text: str, verdict: Verdict | None = None, node_rank: int = 0) -
 
         text = termination_message(text, verdict.culprit, verdict.exits, node_rank)
     try:
-        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
         with open(fd, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError:
@@ -191,7 +191,7 @@ def keep_error(path: str, text: str) -> None:
     keep_reason(text)
     if not path:
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)  # not on Windows
     try:
         fd = os.open(os.path.join(path, ERROR), flags, FILE_MODE)
         with open(fd, "w", encoding="utf-8", errors="replace") as file:
