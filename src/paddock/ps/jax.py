@@ -191,12 +191,27 @@ class DenseParameters:
         self._ravel = jax.jit(lambda tree: ravel_pytree(tree)[0])
         first, rule = [np.asarray(flat)], as_optimizer(optimizer, lr)
         self._flat = FlatParameters(client, first, table=table, optimizer=rule, merge=merge)
-        self.params: Any = self._tree()
+        client.watch(self._flat)
+        self._made = -1
+
+    @property
+    def params(self) -> Any:
+        """The parameters as a pytree: as last pulled, or newer where a batch, a barrier, a load
+        or a set_dense() has come since.
+        """
+        self._flat.catch_up()
+        if self._made != self._flat.pulls:
+            self._tree_of, self._made = self._tree(), self._flat.pulls
+        return self._tree_of
 
     def pull(self) -> Any:
         """The servers' newest parameters as a pytree, also kept in .params."""
         self._flat.pull()
-        self.params = self._tree()
+        return self.params
+
+    def refresh(self) -> Any:
+        """As pull(), before an evaluation while others train: asks first whether it is needed."""
+        self._flat.refresh()
         return self.params
 
     def push(self, gradients: Any) -> None:

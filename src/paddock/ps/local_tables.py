@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,9 @@ from paddock.ps.table.dense import DenseTable
 from paddock.ps.table.sparse import SparseTable
 from paddock.ps.wire.values import to_json
 
+if TYPE_CHECKING:
+    from paddock.ps.adapters.arguments import Refreshed
+
 Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 
@@ -43,6 +47,8 @@ class LocalTables:
         self._rates: dict[str, Rates] = {}
         self._kv: dict[str, Any] = {}
         self._lsn = 0
+        self._copies: WeakSet[Refreshed] = WeakSet()
+        self._changes = 0
 
     def create(self, spec: TableSpec) -> None:
         """Makes the table, or finds the one there is."""
@@ -104,6 +110,24 @@ class LocalTables:
     def set_dense(self, table: str, values: Floats) -> None:
         """The dense vector gets these values. values: (size,) float32."""
         self._dense[table].set(0, values)
+        self._changes += 1
+
+    def version(self, table: str) -> int:
+        """The version of a dense table, for is_current()."""
+        return self._dense[table].version
+
+    def is_current(self, table: str, version: object) -> bool:
+        """True if a dense table is still of this version."""
+        return self._dense[table].version == version
+
+    def watch(self, copy: Refreshed) -> None:
+        """As of Client: `copy.refresh()` is called behind load()."""
+        self._copies.add(copy)
+
+    @property
+    def changes(self) -> int:
+        """As of Client: another number when tables may have changed."""
+        return self.steps + self._changes
 
     def set_lr(self, table: str, lr: float, correction: float = 1.0) -> None:
         """The rate from now on, in place of the spec's."""
@@ -179,3 +203,6 @@ class LocalTables:
         steps = (at[0] for one in checkpoint.states for at in one.get("steps", {}).values())
         self.steps = max(steps, default=0)
         self._lsn = max((one.version for one in checkpoint.entries.values()), default=0) + 1
+        self._changes += 1
+        for copy in list(self._copies):
+            copy.refresh()

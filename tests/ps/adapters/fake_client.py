@@ -96,6 +96,19 @@ class FakeClient:
     def set_lr(self, table: str, lr: float, correction: float = 1.0) -> None:
         self.rates.append((table, lr))
 
+    def version(self, table: str) -> bytes:
+        return self.vectors[table].tobytes()
+
+    def is_current(self, table: str, version: bytes) -> bool:
+        return self.vectors[table].tobytes() == version
+
+    @property
+    def changes(self) -> int:
+        return self.steps
+
+    def watch(self, copy: Any) -> None:
+        """Nobody else changes these tables."""
+
     def step(self) -> None:
         self.steps += 1
 

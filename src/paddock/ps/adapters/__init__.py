@@ -7,5 +7,6 @@ rows         a sparse table: looked up by distinct id, gradients pushed as one
 embedding    an embedding; collection has several of them, in one round trip
 collection   EmbeddingCollection and its KeyedJagged
 dense        parameters and buffers as flat tables
+freshness    when a model has its dense values looked up anew, before it computes
 trainer      a batch: backward, push, step, pull
 """

@@ -207,6 +207,8 @@ class CollectionBase:
     def forward(self, features: Any) -> dict[str, Any]:
         """The pooled rows by feature."""
         check_jagged(features)
+        first = self.layers[0].rows
+        first.freshness.before_rows(first)
         array_of, like = self.layer_type.framework.array, features.values()
         keys, values = list(features.keys()), array_of(like).reshape(-1)
         lengths = as_whole("lengths", array_of(features.lengths()), "int64: ids of each example")

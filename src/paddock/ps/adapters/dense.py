@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Scheduler, TableClient, as_optimizer
+from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework, is_float32
+from paddock.ps.adapters.freshness import Freshness
 from paddock.ps.adapters.rows import DeclaredTable, EmbeddingTable
 from paddock.ps.spec import READY, DenseSpec, OptimizerSpec
 from paddock.ps.table.finite import check_finite
@@ -61,6 +63,7 @@ class FlatParameters(DeclaredTable):
         )
         spec = DenseSpec(table, len(self.values), optimizer, merge=merge, parts=sizes)
         super().__init__(client, spec, lr)
+        self.pulls = 0
         self.start()
 
     def views(self, flat: Floats) -> list[Floats]:
@@ -75,7 +78,26 @@ class FlatParameters(DeclaredTable):
 
     def pull(self) -> None:
         """Gets the newest values into `values`."""
+        self.changes = self.client.changes
         self.client.pull_dense(self.table, out=self.values)
+        self._version = self.client.version(self.table)
+        self.pulls += 1
+
+    def is_current(self) -> bool:
+        """True if the servers have no other values than those last pulled: asks each of them."""
+        self.changes = self.client.changes
+        return self.client.is_current(self.table, self._version)
+
+    def refresh(self) -> None:
+        """pull(), if the servers have other values."""
+        if not self.is_current():
+            super().refresh()
+            self.pull()
+
+    def catch_up(self) -> None:
+        """refresh(), if the client knows of a change since; else asks nobody."""
+        if self.client.changes != self.changes:
+            self.refresh()
 
     def send(self, grads: Floats, used: Sequence[bool] | None = None) -> None:
         """Sends gradients, (size,) float32; the optimizer leaves the parameters not used alone."""
@@ -223,6 +245,15 @@ class DenseBase:
             self.parts.append(
                 ModelBuffers(self.framework, client, kept, table=f"{table}.buffers", optimizer=sums)
             )
+        freshness = Freshness(self, module)
+        for layer in self.framework.modules(module):
+            for hook in layer._forward_pre_hooks.values():
+                if isinstance(hook, Freshness):
+                    hook.end()  # The parameters are another table's from now on.
+            if isinstance(layer, EmbeddingBase):
+                layer.rows.freshness = freshness
+        module.register_forward_pre_hook(freshness)
+        client.watch(freshness)
 
     @property
     def flat(self) -> Any:
@@ -248,6 +279,22 @@ class DenseBase:
         if self.vector.client.place.trainer == 0:
             for part in self.parts:
                 part.set()
+
+    def refresh(self) -> None:
+        """pull(), if the servers have other values: one question to each, and no answer to read."""
+        if not all(part.is_current() for part in self.parts):
+            try:
+                self.follow()
+            except UsageError:  # For the next step to say. A model cast for inference may go on.
+                return
+            for part in self.parts:
+                DeclaredTable.refresh(part)
+            self.pull()
+
+    def catch_up(self) -> None:
+        """refresh(), if the client knows of a change since the last pull(); else asks nobody."""
+        if any(part.changes != part.client.changes for part in self.parts):
+            self.refresh()
 
     def push(self) -> None:
         """Sends the gradients of what was used as one vector, and clears them.

@@ -106,6 +106,7 @@ class EmbeddingBase:
 
         per_sample_weights: a factor for each id, with pooling "sum"; it has a gradient, too.
         """
+        self.rows.freshness.before_rows(self.rows)
         array, like, starts = self._read(ids, offsets)
         weights = per_sample_weights
         if weights is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats, Keys, Scheduler, TableClient
+from paddock.ps.adapters.freshness import IDLE
 from paddock.ps.optimizers.schedules import Rate
 from paddock.ps.spec import SparseSpec, TableSpec
 from paddock.ps.table.coerce import as_keys
@@ -37,6 +38,10 @@ class DeclaredTable:
         if callable(lr):
             self.rate = lambda _: Rate(float(lr()))
         client.create(spec)
+
+    def refresh(self) -> None:
+        """The servers may have loaded another rate: it is told again with the next push."""
+        self._sent = None
 
     def send_rate(self) -> None:
         """To be called before a push, whose rate it is; the servers are told when it changed."""
@@ -80,12 +85,14 @@ class EmbeddingTable(DeclaredTable):
     ) -> None:
         super().__init__(client, spec, lr)
         self.at_once = at_once
+        self.freshness = IDLE  # of the dense values that are used with the rows
+        client.watch(self)
         self._pieces: list[SparseGradients] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> EmbeddingTable:
         """The same table through the same client, with no gradients of its own yet."""
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__dict__)
+        twin.__dict__.update(self.__dict__, freshness=IDLE)
         twin.forget()
         return twin
 

@@ -21,7 +21,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +45,12 @@ from paddock.ps.table.sharding import deal, expand, sum_by, unique
 from paddock.ps.wire.errors import RequestError
 from paddock.ps.wire.frames import Op
 from paddock.ps.wire.offsets import OffsetProgress, check_offset
+
+if TYPE_CHECKING:
+    from paddock.ps.adapters.arguments import Refreshed
+
+Version = Mapping[int, int]  # of a dense table; by server
+
 
 # To find repeats among fewer keys takes longer than to fetch some rows twice.
 ASKED_AS_GIVEN = 64
@@ -99,6 +106,8 @@ class Client:
         # Called when a batch ends, before the strategy acts: to note the position, say.
         self.before_step: Callable[[], None] | None = None
         self._turns: dict[str, int] = {}
+        self._copies: WeakSet[Refreshed] = WeakSet()
+        self._changes = 0
         self._one_thread = OneThread()  # at a time, over the links that pull and push
         from paddock import __version__
 
@@ -338,6 +347,32 @@ class Client:
         self._table(table, DenseSpec)
         return self.pull_many({table: out})[table]
 
+    def version(self, table: str) -> Version:
+        """The version of a dense table that was pulled last, for is_current()."""
+        return self._table(table, DenseSpec).versions
+
+    def is_current(self, table: str, version: Version) -> bool:
+        """True if the servers still have a dense table in this version; asks each, pulls nothing.
+
+        In geo always False: what would be pulled is here.
+        """
+        if self.peers[0].is_ended:  # What is here stays.
+            return True
+        remote = self._table(table, DenseSpec)
+        with self._one_thread:
+            return self.strategy.has_version(self.group, remote, version)
+
+    def watch(self, copy: Refreshed) -> None:
+        """`copy.refresh()` is called behind load() and barrier(); `changes` tells of the rest."""
+        self._copies.add(copy)
+
+    def _refresh_copies(self) -> None:
+        self._changes += 1
+        with self._one_thread:
+            self.group.forget_pulls()
+        for copy in list(self._copies):
+            copy.refresh()
+
     def push_dense(
         self, table: str, grads: ArrayLike, *, used: Sequence[bool] | None = None
     ) -> None:
@@ -367,6 +402,7 @@ class Client:
         remote = self._table(table, DenseSpec)
         vector, _ = self.check_push_dense(table, values, None)
         self._set(remote, [vector.copy()])
+        self._changes += 1
 
     def _set(self, remote: RemoteTable, columns: list[Column]) -> None:
         with self._one_thread:
@@ -414,6 +450,13 @@ class Client:
             self.group.batch += 1
 
     @property
+    def changes(self) -> int:
+        """Another number when tables may have changed: by step(), set_dense(), load(), a barrier
+        or an all_reduce(). Of others' pushes between them it knows nothing.
+        """
+        return self.group.batch + self._changes
+
+    @property
     def ended(self) -> int:
         """The number of passes that every trainer had said to step() by the newest step of sync."""
         return min(self.group.all_ended.get(number, 0) for number in range(self.place.trainers))
@@ -435,6 +478,7 @@ class Client:
         self.flush()
         self._turns[name] = self._turns.get(name, 0) + 1
         self._arrive(name, self._turns[name], timeout or 0.0, is_counted=False)
+        self._refresh_copies()
 
     def meet(self, name: str, turn: int) -> None:
         """As barrier(), for trainers that count their meetings over all their incarnations, from 1.
@@ -455,6 +499,7 @@ class Client:
             "is_counted": is_counted,
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.group.step - 1, again=True)
+        self._changes += 1  # The others may have loaded a checkpoint, or learned.
 
     def status(self) -> list[dict[str, Any]]:
         """The status of each server."""
@@ -525,6 +570,7 @@ class Client:
             self.group.progress = OffsetProgress(len(self.peers))
             for table in self.group.tables:
                 self.strategy.forget(table)
+        self._refresh_copies()
         problem = objection_to_resume(checkpoint, len(self.peers))
         if problem:
             warnings.warn(problem, stacklevel=2)

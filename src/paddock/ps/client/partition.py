@@ -43,6 +43,7 @@ class RemoteTable:
 
     ahead: a pull that is on its way. parts: by server, the step and how many frames it has had.
     pulled: (keys (n,) int64, distinct, inverse) of the last pull, for the push that follows it.
+    versions: of the vector as it was pulled last, by server; none where parts of it differ.
     """
 
     spec: TableSpec
@@ -51,6 +52,7 @@ class RemoteTable:
     ahead: Pull | None = None
     parts: dict[int, tuple[int, int]] = field(default_factory=dict)
     pulled: tuple[Keys, Keys, NDArray[np.int32]] | None = None
+    versions: dict[int, int] = field(default_factory=dict)
 
 
 def partition(

@@ -409,16 +409,16 @@ def order_all(peers: Sequence[ServerConnection], op: Op, data: dict[str, Any]) -
     with ExitStack() as held:
         for peer in peers:
             held.enter_context(peer.one_thread)
-        if asked and not ask_once(asked):
+        if asked and ask_once(asked) is None:
             for peer in peers:
                 peer.ask(op, data)
 
 
 def ask_once(
     asked: Sequence[tuple[ServerConnection, str, Header, Buffer, memoryview | None]],
-) -> bool:
+) -> list[Header] | None:
     """Send a few small requests over links of these purposes, read all answers, into the view if
-    there is one. False: something came between, so ask each anew.
+    there is one; their headers. None: something came between, so ask each anew.
     """
     links = list[FrameConnection]()
     try:
@@ -426,12 +426,10 @@ def ask_once(
             link = peer.links.get(purpose) or peer.link(purpose)
             link.stream.send(header, body)
             links.append(link)
-        for link, (*_, into) in zip(links, asked, strict=True):
-            link.receive(into)
-        return True
+        return [link.receive(into)[0] for link, (*_, into) in zip(links, asked, strict=True)]
     except BaseException as error:
         for peer, purpose, *_ in asked:  # What nobody has read would be taken for the next answer.
             peer.drop(purpose)
         if not isinstance(error, (ConnectionClosed, ReadTimeout, RequestError)):
             raise
-    return False
+    return None

@@ -11,7 +11,7 @@ strategy's. Of a table whose shards have moved, the new owners are asked (redire
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -42,6 +42,7 @@ from paddock.ps.xxh3 import Buffer
 
 STATISTICS, CONTRIBUTION = int(FrameFlag.STATISTICS), int(FrameFlag.CONTRIBUTION)
 PARTS_MAX = 0xFFFF  # Header.part
+START = bytes(8)  # of a vector
 # What the kernel's buffers take even while nobody reads.
 AHEAD_BYTES = 256 << 10
 # Requests of so many bytes in all are sent before any answer is read.
@@ -57,7 +58,8 @@ class PullRequest:
     """A frame to send and where its answer goes.
 
     start, part: of the pull's keys, or of the vector. rows: those of the part, to be filled.
-    refusal: when they did not come, as their shards are another server's now.
+    refusal: when they did not come, as their shards are another server's now. version: of a vector
+    on that server, as it came.
     """
 
     server: int
@@ -67,6 +69,7 @@ class PullRequest:
     header: Header
     body: Buffer
     refusal: RequestError | None = None
+    version: int = 0
 
     @property
     def size(self) -> int:
@@ -101,6 +104,15 @@ class Pull:
             rows = self.rows[start - begin : stop - begin]
             self.requests.append(PullRequest(server, start, part, rows, header, body))
 
+    def versions(self) -> dict[int, int]:
+        """The vector's version on each server; none where it changed between two parts of it, or
+        where a server is of a release that tells none (0).
+        """
+        pairs = {(one.server, one.version) for one in self.requests}
+        versions = dict(pairs)
+        is_whole = len(versions) == len(pairs) and not any(one.refusal for one in self.requests)
+        return versions if is_whole and all(versions.values()) else {}
+
     def result(self) -> Rows:
         """The rows in the caller's order, (n, dim) float32; or the vector."""
         if self.order is None:
@@ -131,7 +143,8 @@ def _run(peer: ServerConnection, requests: list[PullRequest]) -> Generator[None,
                     ahead += requests[sent].size
                     sent += 1
                 yield
-                link.receive(raw(requests[received].rows))
+                answer, _ = link.receive(raw(requests[received].rows))
+                requests[received].version = answer.step
                 deadline = time.monotonic() + peer.timeout
             except (ConnectionClosed, ReadTimeout) as error:
                 peer.lost("pull", error, deadline)
@@ -245,6 +258,12 @@ class ServerGroup:
         next(self._flight, None)
         remote.ahead = pull
 
+    def forget_pulls(self) -> None:
+        """Drop what was asked ahead: the next pull asks anew."""
+        self.finish_pulls()
+        for remote in self.tables.values():
+            remote.ahead = None
+
     def finish_pulls(self) -> None:
         """Read what was asked ahead, so that the links are free."""
         flight, self._flight = self._flight, None
@@ -271,11 +290,18 @@ class ServerGroup:
                     asked.append((self.peers[one.server], "pull", one.header, one.body, into))
                     size += len(one.body)
             pulls.append(pull)
-        if size > SMALL_BYTES or not ask_once(asked):
+        answers = None if size > SMALL_BYTES else ask_once(asked)
+        if answers is None:
             for _ in run_pulls(self.peers, fresh):
                 pass
+        else:
+            sent = (request for pull in fresh for request in pull.requests)
+            for request, answer in zip(sent, answers, strict=True):
+                request.version = answer.step
         found, patience = list[Rows](), None
         for pull in pulls:
+            if isinstance(pull.remote.spec, DenseSpec):
+                pull.remote.versions = pull.versions()
             while refused := [one for one in pull.requests if one.refusal is not None]:
                 patience = patience or RetryBudget(self.peers[0].timeout)
                 refusals = [one.refusal for one in refused if one.refusal is not None]
@@ -289,6 +315,17 @@ class ServerGroup:
                     one.refusal = next((two.refusal for two in part.requests if two.refusal), None)
             found.append(pull.result())
         return found
+
+    def has_version(self, remote: RemoteTable, versions: Mapping[int, int]) -> bool:
+        """True if each server has a vector as it was then: a question to each, in one round trip.
+
+        versions: a RemoteTable's.
+        """
+        self.finish_pulls()
+        none = [(server, Header(Op.PULL_DENSE, 0, remote.numbers[server])) for server in versions]
+        asked = [(self.peers[server], "pull", header, START, None) for server, header in none]
+        answers = ask_once(asked) if asked else None
+        return answers is not None and [one.step for one in answers] == list(versions.values())
 
     def post(
         self,

@@ -36,6 +36,7 @@ class Strategy:
     unfinished = 0  # pushes since the last step()
     unexchanged = 0  # batches since the last exchange of geo
     pull = staticmethod(ServerGroup.pull)
+    has_version = staticmethod(ServerGroup.has_version)
 
     def __init__(self, window: int, place: TrainerConfig) -> None:
         self.window = window

@@ -82,6 +82,7 @@ class Server:
         self.server_id = server_id or secrets.token_hex(8)
         self.token = token
         self.started = time.monotonic()
+        self.life = time.time_ns()  # what versions of its tables begin at: of no life before
         self.coordinator: GroupCoordinator | None = None
         if options.index == 0:
             rules = GroupRules(

@@ -288,9 +288,11 @@ class Session:
                     f"{engine.store.server}",
                 )
             held.table.pull(start, np.frombuffer(self._answer, np.float32, count))
+            version = self.server.life + held.table.version
         self.pulls += 1
         engine.check_serving()
-        self.stream.send(header._replace(flags=ANSWER), self._answer[: 4 * count])
+        answer = header._replace(flags=ANSWER, step=version)
+        self.stream.send(answer, self._answer[: 4 * count])
 
     def _pull_changed(self, header: Header, body: memoryview) -> None:
         """Rows changed after a version: frames of keys and rows, the last one flagged LAST."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import count
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from paddock.ps.table.states import State, check_shape
 from paddock.ps.xxh3 import xxh3
 
 _ROW = np.zeros(1, np.int64)
+# Of all tables of a process: one that is made anew has no number of the one before.
+_CHANGES = count(1)
 
 
 class DenseTable:
@@ -38,6 +41,7 @@ class DenseTable:
         self.spec = spec
         self._updaters: dict[int, Updater] = {}  # By the length of a shard.
         self._rows: dict[int, F32] = {}
+        self.version = next(_CHANGES)  # another number after each change
         for shard in shards:
             self.add_shard(shard)
 
@@ -61,6 +65,7 @@ class DenseTable:
         initial.fill(np.zeros(1, np.int64), row[:, :length], start)
         row[:, length:] = updater.initial_state
         self._rows[shard] = row
+        self.version = next(_CHANGES)
 
     def holds(self, start: int, stop: int) -> bool:
         """All elements [start, stop) are here."""
@@ -89,16 +94,19 @@ class DenseTable:
         for shard, first, end in self._parts(start, start + len(grads)):
             part = grads[first - start : end - start].reshape(1, -1)
             self._updaters[end - first].apply(self._rows[shard], _ROW, part, lr)
+        self.version = next(_CHANGES)
 
     def set(self, start: int, values: F32) -> None:
         """Sets the elements from `start` on to values, (n,) float32; state stays."""
         for part, weights in self._weights(start, start + len(values)):
             weights[:] = values[part]
+        self.version = next(_CHANGES)
 
     def add(self, start: int, deltas: F32) -> None:
         """Adds deltas, (n,) float32, to the elements from `start` on; state stays."""
         for part, weights in self._weights(start, start + len(deltas)):
             weights += deltas[part]
+        self.version = next(_CHANGES)
 
     def shard_state(self, shard: int) -> State:
         """A copy of a shard: values float32[1, width], weights and state."""
@@ -130,10 +138,12 @@ class DenseTable:
         """Makes a shard that is here what a state says. Raises: PaddockError if it cannot be."""
         self.check_state(shard, state)
         self._rows[shard][:] = state["values"]
+        self.version = next(_CHANGES)
 
     def drop_shard(self, shard: int) -> None:
         """Forgets a shard."""
         del self._rows[shard]
+        self.version = next(_CHANGES)
 
     def digest(self) -> int:
         """64-bit hash of the content; sums modulo 2 ** 64 over shards and servers."""

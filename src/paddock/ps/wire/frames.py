@@ -29,7 +29,9 @@ class Op(IntEnum):
     HELLO = 1  # JSON: versions, job, trainer; answered with the server's facts and a challenge
     PROOF = 2  # the HMAC of the challenge
     PULL = 3  # int64[count] keys -> float32[count, dim]
-    PULL_DENSE = 4  # body: int64 start; count elements -> float32[count]
+    # body: int64 start; count elements -> float32[count]; `step` of the answer is the version of
+    # what the server has of the vector, another one after each change
+    PULL_DENSE = 4
     PULL_CHANGED = 5  # geo: rows changed after version `step` -> int64 keys, float32 rows
     STATUS = 6  # -> JSON
     CONTROL = 8  # JSON {"do": ...} -> JSON; what reads or acts on the process, not on the state

@@ -1,0 +1,67 @@
+"""A model's dense values are the servers' newest ones whenever it computes.
+
+A trainer pulls them at the end of its batch. Others change them at other times: by a load, by
+their own batches, while this one waits or judges. So a model asks before it computes:
+
+    it learns          nothing, unless client.changes moved since: a bare step(), an all_reduce()
+    it judges          once a forward, whether the vector's version is another one; a pull if so
+    load(), barrier()  the client itself has the copies look (Client.watch)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from paddock.ps.adapters.dense import DenseBase
+
+
+class Freshness:
+    """A hook before a module's forward, and before look-ups of its embeddings, which may be called
+    without it. In a copy of the module it idles: a copy's values are its own.
+    """
+
+    def __init__(self, dense: DenseBase | None, module: Any = None) -> None:
+        self._dense, self._module = dense, module
+        # Tables looked up in since the servers were last asked, in an evaluation; None: learning.
+        self._looked_up: set[int] | None = None
+
+    def __call__(self, module: Any, inputs: object) -> None:
+        self._check(0)
+
+    def end(self) -> None:
+        """Another one watches over the module now."""
+        self._dense = None
+
+    def refresh(self) -> None:
+        """As the dense values' own."""
+        if self._dense is not None:
+            self._dense.refresh()
+
+    def before_rows(self, table: object) -> None:
+        """A table's rows are about to be pulled; for the second time: for the next batch."""
+        self._check(id(table))
+
+    # Not a part of what torch.compile makes of the model: it would be compiled anew each step.
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+    before_rows._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def _check(self, table: int) -> None:
+        dense = self._dense
+        if dense is None:
+            return
+        if self._module.training and dense.framework.with_gradients():
+            self._looked_up = None
+            dense.catch_up()
+            return
+        if not table or self._looked_up is None or table in self._looked_up:
+            dense.refresh()
+            self._looked_up = set()
+        if table:
+            self._looked_up.add(table)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Freshness, (None,)
+
+
+IDLE = Freshness(None)
