@@ -434,7 +434,7 @@ class NodeRunner:
 
         The signal of the order comes before SIGTERM.
         """
-        if self.job.debug_ranks:  # pdb takes SIGINT for a wish to look at the rank
+        if self.job.rank_commands:  # `paddock debug`: pdb takes SIGINT for itself
             order = replace(order, signal=SIGTERM)
         if self._supervisor is not None:
             self._feed(replace(order, attempt=self._supervisor.attempt))
