@@ -202,6 +202,17 @@ def test_an_unknown_intranet_is_pod_ip() -> None:
     assert "spec.intranet: 'podip' is not one of PodIP, Service, Host, DNS" in spec.warnings[0]
 
 
+@pytest.mark.parametrize("intranet", ["DNS", "PodIP", "Service"])
+def test_a_hostname_of_the_template_is_warned_of_where_it_takes_an_address(intranet: str) -> None:
+    """A pod's name in DNS is its hostname and its subdomain; others are found without."""
+    template = {"spec": {"hostname": "me", "subdomain": "", "containers": [{"name": "a"}]}}
+    spec = read({"worker": {"replicas": 2, "template": template}, "intranet": intranet})
+    texts = [text for text in spec.warnings if "hostname" in text or "subdomain" in text]
+    assert [text.partition(": ")[0] for text in texts] == (
+        ["spec.worker.template.spec.hostname"] if intranet == "DNS" else []
+    )
+
+
 def test_a_misspelt_field_is_said_with_the_right_one() -> None:
     """Where an older definition lets it in."""
     spec = read({"worker": role(1), "cleanPodPolcy": "Never"})

@@ -142,6 +142,11 @@ def _job(
         if role.restart_scope == "Replica" and intranet not in ("Service", "DNS"):
             found.warning(f"spec.{role.name}.restartScope", "Replica needs intranet Service or DNS,"
                           " where a pod keeps its address; the whole job restarts")  # fmt: skip
+        pod = role.template.get("spec", {})
+        for name in ("hostname", "subdomain") if intranet == "DNS" else ():
+            if field_of(pod, name):
+                found.warning(f"spec.{role.name}.template.spec.{name}", "pods are not found by their"
+                              " address <pod>.<job> then: leave it out, or choose another intranet")  # fmt: skip
     return JobSpec(
         roles=roles,
         mode=mode,
