@@ -24,6 +24,8 @@ from paddock.operator.silence import silence_of
 from paddock.operator.status import REFS_MAX, replace_state
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from paddock.kube.objects import ConfigMap, Pod
     from paddock.operator.decision import FailedCall, ObservedState, OperatorSettings
     from paddock.operator.environment import PodSlot
@@ -215,12 +217,22 @@ class PaddleJobView:
     def outdated(self) -> tuple[Outcome, ...]:
         """Pods that wait for what will not come by itself, and whose template was changed since."""
         stuck = [o for o in self.outcomes.values() if o.waits_for and not o.is_terminating]
-        hashes = {role: self.builder.template_hash(role) for role in {o.role for o in stuck}}
+        return self._of_another_template(stuck)
+
+    @property
+    def has_new_template(self) -> bool:
+        """True when pods at work were made from another template than the job has now."""
+        return bool(self._of_another_template(self.at_work))
+
+    def _of_another_template(self, outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+        """Return those of these pods; what the first operators made has no hash, and is unknown."""
+        known = [o for o in outcomes if o.name in self.pods_by_name and self.spec.role(o.role)]
+        hashes = {role: self.builder.template_hash(role) for role in {o.role for o in known}}
         made_from = {
             o.name: self.pods_by_name[o.name].metadata.annotation(names.ANNOTATION_TEMPLATE)
-            for o in stuck
+            for o in known
         }
-        return tuple(o for o in stuck if made_from[o.name] not in ("", hashes[o.role]))
+        return tuple(o for o in known if made_from[o.name] not in ("", hashes[o.role]))
 
     @cached_property
     def at_work(self) -> tuple[Outcome, ...]:

@@ -67,10 +67,15 @@ def resize_warning(view: PaddleJobView) -> str:
         " will run"
     )
     before, after = made.role("worker"), spec.role("worker")
-    if before is None or after is None or before.replicas == after.replicas:
-        return text
+    has_new_size = before is not None and after is not None and before.replicas != after.replicas
     name = view.observed.job.metadata.name
-    return f"{text} (to go back: kubectl scale pdj {name} --replicas={before.replicas})"
+    back = ""
+    if view.has_new_template:  # scaling alone would start the old number of the new pods
+        back = f"kubectl edit pdj {name}, and put the template back as it was"
+        back += f", with {before.replicas} replicas" if before and has_new_size else ""
+    elif before and has_new_size:
+        back = f"kubectl scale pdj {name} --replicas={before.replicas}"
+    return f"{text} (to go back: {back})" if back else text
 
 
 def culprit_text(outcome: Outcome) -> str:

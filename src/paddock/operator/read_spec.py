@@ -145,8 +145,9 @@ def _job(
         pod = role.template.get("spec", {})
         for name in ("hostname", "subdomain") if intranet == "DNS" else ():
             if field_of(pod, name):
-                found.warning(f"spec.{role.name}.template.spec.{name}", "pods are not found by their"
-                              " address <pod>.<job> then: leave it out, or choose another intranet")  # fmt: skip
+                what = "pods are not found by their address <pod>.<job> then: leave it out, or"
+                path = f"spec.{role.name}.template.spec.{name}"
+                found.warning(path, f"{what} choose another intranet")
     return JobSpec(
         roles=roles,
         mode=mode,
