@@ -33,6 +33,12 @@ METRICS_NOTE = """\
 """
 
 
+POLICY_NOTE = """\
+# operator.yaml has these objects as well: this file is for commands that name it, for two more minor
+# versions. Apply it, do not create it.
+"""
+
+
 def files() -> dict[str, str]:
     """Path below deploy/ -> content."""
     install = Install(metrics_from=("monitoring",))
@@ -43,6 +49,7 @@ def files() -> dict[str, str]:
     return {
         "v1/crd.yaml": crd_text(),
         "v1/operator.yaml": manifests_text(Install()),
+        "v1/policy.yaml": HEAD + POLICY_NOTE + groups["policy"].removeprefix(HEAD),
         "v1beta1/crd.yaml": crd_text("v1beta1"),
         # Servers before 1.30 do not know the kind of the policy.
         "v1beta1/operator.yaml": manifests_text(Install(has_policy=False)),
