@@ -34,8 +34,8 @@ METRICS_NOTE = """\
 
 
 POLICY_NOTE = """\
-# operator.yaml has these objects as well: this file is for commands that name it, for two more minor
-# versions. Apply it, do not create it.
+# operator.yaml has these objects as well: this file is for commands that name it, and stays for two
+# more minor versions. Apply it, do not create it.
 """
 
 
