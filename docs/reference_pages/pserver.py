@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from paddock.command_line import Flag, spelled
+from paddock.ps.honoured import cell, options
 from paddock.ps.server.options import IGNORED, TABLE
+from paddock.ps.strategies import STRATEGIES
 
 
 def page() -> str:
@@ -30,6 +32,16 @@ def page() -> str:
         "| flag | why |",
         "|---|---|",
         *(f"| `{spelled(name)}` | {why} |" for name, why in IGNORED.items()),
+        "",
+        "## Options of tables, by strategy\n",
+        "The options of `SparseSpec` and `DenseSpec`: what each strategy does with them. One that a"
+        " strategy cannot honour is refused by `create()`.\n",
+        f"| option | {' | '.join(f'`{each}`' for each in STRATEGIES)} |",
+        "|---" * (1 + len(STRATEGIES)) + "|",
+        *(
+            f"| `{option}` | {' | '.join(cell(option, each) for each in STRATEGIES)} |"
+            for option in options()
+        ),
         "",
     ]
     return "\n".join(lines)

@@ -23,6 +23,7 @@ trainer_init  `paddock.ps.init`: `paddle.init` of 2017
 in_process    servers inside a test or notebook: `paddock.ps.local`
 local_tables  tables of this process, called as a client is: training without servers
 strategies    the strategies' names, and a sentence for each
+honoured      what each strategy does with each option of a table
 stream        frames over a socket
 connection    one connection to a server: connects, greets, proves
 endpoint      host:port

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paddock.errors import UsageError
+from paddock.errors import UsageError, refuse
 from paddock.ps.client.geo_copy import GeoRows, GeoVector
 from paddock.ps.client.partition import LAST, Column, RemoteTable, Rows, Runs
 from paddock.ps.client.strategy import Strategy
 from paddock.ps.client.trainer_config import TrainerConfig
 from paddock.ps.connection import FrameConnection
+from paddock.ps.honoured import refusals
 from paddock.ps.optimizers.schedules import Rate
-from paddock.ps.spec import AccessorSpec, DenseSpec, TableSpec
+from paddock.ps.spec import DenseSpec, TableSpec
 from paddock.ps.wire.frames import BODY_MAX, FrameFlag, Header, Op
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from paddock.ps.client.server_group import ServerGroup, Wanted
 
 DELTA = int(FrameFlag.DELTA)
-# Options of an AccessorSpec that have no effect on differences.
-DECIDED_AT_PUSH = ("admit_count", "admit_probability", "admit_score", "unlock_score")
 
 
 class Geo(Strategy):
@@ -48,21 +47,7 @@ class Geo(Strategy):
         self._seen: dict[tuple[str, int], int] = {}
 
     def check_table(self, spec: TableSpec) -> None:
-        """Refuse what a server decides at a push: a difference that it adds is of a row that the
-        copy has already.
-        """
-        if isinstance(spec, DenseSpec):
-            return
-        accessor, default = spec.accessor, AccessorSpec()
-        options = [
-            name for name in DECIDED_AT_PUSH if getattr(accessor, name) != getattr(default, name)
-        ]
-        if options:
-            raise UsageError(
-                f"table {spec.name!r}: geo does not ask {', '.join(options)}: every row that a "
-                "trainer touches is made, and learned whole",
-                hint="strategy async, half_async or sync; or leave them out",
-            )
+        refuse([*refusals(spec, "geo", adds_up=self._share == 1 < self.place.trainers)])
 
     def _copy(self, remote: RemoteTable) -> GeoRows | GeoVector:
         spec = remote.spec
