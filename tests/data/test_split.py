@@ -53,6 +53,26 @@ def written(path: Path, count: int, start: int = 0) -> Path:
     return path
 
 
+@pytest.mark.parametrize("rule", [{}, {"by": "bytes"}, {"by": "key", "key": "1"}, {"seed": 1}])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz"])
+def test_a_csv_whose_records_have_several_lines_is_refused(
+    tmp_path: Path, ending: str, rule: dict[str, object]
+) -> None:
+    """They would be cut in two; every such file is named, with its line, and nothing is written."""
+    text = b'id,text,label\n0,"a, ""b""",1\n1,"two\nlines",5\n2,x,1\n'
+    paths = [tmp_path / f"{name}.{ending}" for name in "abc"]
+    for path, content in zip(paths, (text, b'0,5" nail,1\n1,c,0\n', text), strict=True):
+        path.write_bytes(gzip.compress(content) if ending.endswith("gz") else content)
+    with pytest.raises(UsageError) as caught:
+        split(wanted(paths, 2, **rule), quiet)
+    told = [problem.message for problem in caught.value.problems]
+    record = "line 3 ends within a quoted field: a record of several lines would be cut in two"
+    assert told == [f"{paths[0]}: {record}", f"{paths[2]}: {record}"]
+    assert not (tmp_path / "out").exists()
+    texts = shards(wanted([paths[1]], 2))
+    assert b"".join(texts) == b'0,5" nail,1\n1,c,0\n'
+
+
 def test_lines_are_cut_in_order(tmp_path: Path) -> None:
     """Consecutive lines, the first shards have one more; names have five digits."""
     path = written(tmp_path / "train.txt", 8)

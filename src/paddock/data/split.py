@@ -22,7 +22,7 @@ from paddock.data.chunks import Chunk, DataFile, even_edges
 from paddock.data.files import blocks, is_compressed, is_parquet, is_url
 from paddock.data.formats.table import header_of
 from paddock.data.manifest import Manifest, publishing, refuse_taken, write_manifest
-from paddock.errors import PaddockError, Problem, UsageError
+from paddock.errors import PaddockError, Problem, UsageError, refuse
 from paddock.ps.storage.files import remove_tree
 from paddock.ps.xxh3 import xxh3
 
@@ -64,6 +64,7 @@ BLOCK = 4 << 20
 BUCKET_BYTES = 64 << 20  # of lines that are shuffled in memory
 HELD_BYTES = 64 << 20  # waiting to be appended to buckets or shards
 NUMERIC = re.compile(rb"\s*[-+]?[\d.][\d.eE+-]*\s*")
+QUOTED = re.compile(rb'(?:^|[,;\t])"')  # a field that begins with a quote
 NUMBER = re.compile(r"-\d+(?=(\.\w+)*$)")
 
 Progress = Callable[[int, int], None]
@@ -161,6 +162,7 @@ def _split_text(
     request: SplitRequest, paths: list[Path], spool: Path, progress: Progress
 ) -> list[int]:
     """Write the shards, each behind the header of CSV; the lines of each."""
+    refuse([problem for file in request.files if (problem := _cut_record(file)) is not None])
     spool.mkdir()
     total = sum(file.size for file in request.files)
     header = _header(request.files[0])
@@ -184,9 +186,34 @@ def _split_text(
     return [count + bool(header) for count in counts]
 
 
+def _cut_record(file: DataFile) -> Problem | None:
+    """The problem of a .csv with a quoted field of several lines: shards are cut between lines.
+
+    Source: RFC 4180, 2.6. A quote within a field that does not begin with one is text.
+    """
+    line = 0
+    for block in blocks(Chunk(file.path)) if _is_csv(file) else ():
+        if b'"' in block:
+            array = np.frombuffer(block, np.uint8)
+            starts = np.concatenate(([0], np.flatnonzero(array == 10) + 1))
+            quotes = np.searchsorted(starts, np.flatnonzero(array == 34), side="right") - 1
+            for odd in np.flatnonzero(np.bincount(quotes) % 2).tolist():
+                text = block[starts[odd] :].partition(b"\n")[0]
+                if QUOTED.search(text):
+                    what = f"{file.path}: line {line + odd + 1} ends within a quoted field:"
+                    hint = "write each record as one line, or convert the file to Parquet"
+                    return Problem(f"{what} a record of several lines would be cut in two", hint)
+        line += block.count(b"\n")
+    return None
+
+
+def _is_csv(file: DataFile) -> bool:
+    return file.path.removesuffix(".gz").endswith(".csv")
+
+
 def _header(file: DataFile) -> bytes:
     """The first line of a .csv in which no field is a number: names of columns. Else nothing."""
-    if not file.path.removesuffix(".gz").endswith(".csv"):
+    if not _is_csv(file):
         return b""
     line, newline, _ = next(blocks(Chunk(file.path), 1 << 16), b"").partition(b"\n")
     is_header = newline and not any(NUMERIC.fullmatch(name.encode()) for name in header_of(line))

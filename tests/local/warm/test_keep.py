@@ -359,7 +359,7 @@ def test_two_at_a_time_are_one_kept_and_one_not(world: World) -> None:
     assert first.process.wait(60) == second.process.wait(60) == 0
     busy = "not kept: the one that is kept is busy with another launch; this launch is as with"
     assert busy not in first.text("err") and busy in second.text("err")
-    assert set(kept.pids()) == set(marked(kept.pack.mark))
+    wait_until(lambda: set(kept.pids()) == set(marked(kept.pack.mark)))
 
 
 def test_who_is_stopped_in_a_job_ends_after_it(world: World) -> None:
