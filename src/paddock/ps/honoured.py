@@ -40,7 +40,7 @@ COUNTED: Mapping[str, str] = {"sync": "from the next step on", "geo": "at an exc
 
 
 def options() -> list[str]:
-    """Return the full names of all options, of both kinds of tables; a schedule and an initial are one.
+    """Return the full names of all options of tables; a schedule and an initial are one each.
 
     >>> options()[:3], options()[-2:]
     (['dim', 'optimizer.name', 'optimizer.lr'], ['size', 'parts'])
