@@ -309,6 +309,9 @@ def test_data_that_nobody_reads_are_an_error_where_they_are_named_by_hand(bench:
         "-o train.train_data_pth: nothing reads train.train_data_pth | "
         "did you mean 'train.reader.train_data_path'?",
     ]
+    told = bench.resolve("-m", "mine/config.yaml", "-o", "print_interval=5").warnings
+    (warning,) = [text for text in told if "print_interval" in text]
+    assert "did you mean" not in warning, "epoch_interval is another thing, that ends alike"
 
 
 def test_a_misspelt_workspace_is_one_problem(bench: Bench) -> None:

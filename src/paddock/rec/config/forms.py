@@ -35,6 +35,7 @@ from paddock.rec.config.keys import (
 
 DATA = "write -o train_data_dir=..., or test_data_dir=..."
 LEAVE = "leave it out"
+ALIKE = 0.75  # of a misspelt key and the meant one: words that only end alike have less
 OPTIMIZER = ("optimizer", "learning_rate", "reg")  # of hyper_parameters: read by learners
 
 
@@ -108,7 +109,7 @@ class Form:
             where = document.source(path)
             is_option = where.startswith(OPTION)
             own = self.own_key(path[-1]) if dotted in added else dotted
-            alike = get_close_matches(path[-1], by_end, n=1)
+            alike = get_close_matches(path[-1], by_end, n=1, cutoff=ALIKE)
             wanted = by_end[alike[0]] if alike else ""
             if wanted in added:  # which stand in no section of the file
                 wanted = alike[0] if is_option else self.own_key(alike[0])
