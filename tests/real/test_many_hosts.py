@@ -252,7 +252,7 @@ forever()
 
 def test_a_second_ctrl_c_on_one_host_hurries_all(hosts: Hosts, world: World) -> None:
     """Nobody logs in to the other hosts to press it there."""
-    text = "signal.signal(15, lambda n, f: tell('ignored'))\ntell('up')\nforever()\n"
+    text = "signal.signal(2, lambda n, f: tell('ignored'))\ntell('up')\nforever()\n"
     running = hosts.start_all(*TWO, "--grace", 3600, world.script(text), env=KEY)
     world.events.wait("up", count=4)
     running[1].signal(signal.SIGINT)

@@ -109,7 +109,8 @@ def submit(
     words += [word for key, text in (env or {}).items() for word in ("--env", f"{key}={text}")]
     if callable(target):
         there = _site_for_function([*words, *flags], name_of_target(target))
-        if not python and (ours := _python_for(there)):
+        is_in_flags = "site" in split_args([*map(str, flags), "--", "x"]).own  # -b: it may be any
+        if not (python or is_in_flags) and (ours := _python_for(there)):
             words = ["--interpreter", ours, *words]
     is_label = isinstance(name, Label)
     words += ["--name", as_name(name)] if name and not is_label else []

@@ -114,8 +114,6 @@ def test_servers_that_loaded_after_the_model_was_made_are_asked(tmp_path: Path) 
     with servers(1) as endpoints, ps.Client(endpoints, strategy="sync") as client:
         again = BundledLearner(run_of("rank/dnn", "torch", HYPER), client, WorkerRank(servers=1))
         client.load(tmp_path)
-        assert not np.array_equal(again.scores(clicks(8)), wanted)
-        again.refresh()
         assert np.array_equal(again.scores(clicks(8)), wanted)
 
 

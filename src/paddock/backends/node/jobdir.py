@@ -95,8 +95,9 @@ def last_error(directory: str) -> str:
 
 
 def end_reason(directory: str) -> str:
-    """Return why a launcher there ended: its error, or the verdict, also one of its own; or ""."""
-    text = last_error(directory) or (read_json(inner(directory, VERDICT)) or {}).get("text")
+    """Return why a launcher there failed: its error, or the verdict, also one of its own; or ""."""
+    verdict = read_json(inner(directory, VERDICT)) or {}
+    text = last_error(directory) or (verdict.get("text") if verdict.get("kind") == "fail" else "")
     return text[:ERROR_CHARACTERS] if isinstance(text, str) else ""
 
 
