@@ -12,7 +12,7 @@ from local.test_guardian import WRAPPERS, wrapped
 from paddock.local.lingering import signal_for
 
 if TYPE_CHECKING:
-    from local.jobs import World
+    from local.jobs import Ended, Running, World
 
 INT, TERM = 1 << signal.SIGINT - 1, 1 << signal.SIGTERM - 1
 
@@ -31,15 +31,20 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("warm", ["off", "on"])
-def test_what_saves_on_keyboard_interrupt_saves_on_ctrl_c(world: World, warm: str) -> None:
-    """The usual idiom of training scripts, which torchrun's users have as well."""
-    running = world.start("--nproc_per_node", 2, "--warm", warm, world.script(SAVES))
+def interrupted_in_time(world: World, running: Running) -> Ended:
+    """The end of two ranks of SAVES that Ctrl-C finds at work, and that have the time to save."""
     world.events.wait("up", count=2)
     running.signal_group(signal.SIGINT)
     world.events.wait("saving", count=2)
     world.open_gate(2)
-    ended = running.end()
+    return running.end()
+
+
+@pytest.mark.parametrize("warm", ["off", "on"])
+def test_what_saves_on_keyboard_interrupt_saves_on_ctrl_c(world: World, warm: str) -> None:
+    """The usual idiom of training scripts, which torchrun's users have as well."""
+    running = world.start("--nproc_per_node", 2, "--warm", warm, world.script(SAVES))
+    ended = interrupted_in_time(world, running)
     assert (ended.code, ended.left) == (130, [])
     assert len(list(world.folder.glob("saved.*"))) == 2
     assert "all ranks exited cleanly" in ended.err
@@ -52,11 +57,7 @@ def test_a_trainer_below_a_wrapper_is_interrupted_once(world: World, wrapper: st
     if wrapper == "no shell":
         words = ["--no_python", "timeout", "600", *words]
     running = world.start("--nproc_per_node", 2, *words)
-    world.events.wait("up", count=2)
-    running.signal_group(signal.SIGINT)
-    world.events.wait("saving", count=2)
-    world.open_gate(2)
-    ended = running.end()
+    ended = interrupted_in_time(world, running)
     assert (ended.code, ended.left) == (130, [])
     assert world.events.all("interrupted twice") == []
     assert len(list(world.folder.glob("saved.*"))) == 2

@@ -108,9 +108,9 @@ def submit(
     words += [word for key, text in own.items() if text for word in (key, text)]
     words += [word for key, text in (env or {}).items() for word in ("--env", f"{key}={text}")]
     if callable(target):
-        there = _site_for_function([*words, *flags], name_of_target(target))
-        is_in_flags = "site" in split_args([*map(str, flags), "--", "x"]).own  # -b: it may be any
-        if not (python or is_in_flags) and (ours := _python_for(there)):
+        _refuse_without_results(_named_site([*words, *flags]), name_of_target(target))
+        # Of a site that flags name with -b nobody says that its hosts see this Python.
+        if not python and (ours := _python_for(_named_site(words))):
             words = ["--interpreter", ours, *words]
     is_label = isinstance(name, Label)
     words += ["--name", as_name(name)] if name and not is_label else []
@@ -146,22 +146,25 @@ def submit(
     return Run(entry.run_id, str(entry.folder))
 
 
-def _site_for_function(words: Sequence[str], name: str) -> Site | None:
-    """Return the site of these arguments; None where read_submission will tell what is wrong.
-
-    Asked before the package gets the function. Raises UsageError if no results come back from it.
-    """
+def _named_site(words: Sequence[str]) -> Site | None:
+    """Return the site of these arguments; None where read_submission will tell what is wrong."""
     try:
-        site = site_of(split_args([*words, "--", name]))
+        return site_of(split_args([*words, "--", "script"]))
     except UsageError:
         return None
-    if not BACKENDS[site.backend].has_output:
+
+
+def _refuse_without_results(site: Site | None, name: str) -> None:
+    """Raise UsageError for a function if no results come back from the site.
+
+    Asked before the package gets the function.
+    """
+    if site is not None and not BACKENDS[site.backend].has_output:
         where = site.name if site.name == site.backend else f"{site.name} ({site.backend})"
         raise UsageError(
             f"{name} is a function, and from {where} no results come back",
             hint="submit a script instead, which saves what it computes to a volume",
         )
-    return site
 
 
 def _python_for(site: Site | None) -> str:

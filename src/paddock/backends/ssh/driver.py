@@ -5,6 +5,7 @@ Also for this machine.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -387,24 +388,22 @@ def _is_enough(run: RegisteredJob, rows: Sequence[dict[str, Any] | PaddockError]
     return bool(first["state"] in ALIVE and whole.get("nodes") and not whole["verdict"])
 
 
-def _patience(run: RegisteredJob) -> tuple[()] | tuple[int, float]:
+def _patience(run: RegisteredJob) -> tuple[int, float]:
     """How many nodes a job cannot do without, and when those that are cut off have ended.
 
-    In seconds after the others: the lease, the grace of the ranks, and the goodbyes; () if unknown.
+    In seconds after the others: the lease, the grace of the ranks, and the goodbyes.
     """
     try:
         nodes = int(run.details.get("nnodes_min", ""))
         lease = float(run.details.get("lease_seconds", ""))
         grace = float(run.details.get("grace_seconds", ""))
     except (TypeError, ValueError):
-        return ()  # an entry of an older Paddock, or of a job that was found on its host
+        return 0, math.inf  # an entry of an older Paddock, or of a job found on its host: unknown
     return nodes, lease + grace + GOODBYE_SECONDS
 
 
 def _status_of(
-    asked: tuple[
-        Sequence[Target], Sequence[dict[str, Any] | PaddockError], tuple[()] | tuple[int, float]
-    ],
+    asked: tuple[Sequence[Target], Sequence[dict[str, Any] | PaddockError], tuple[int, float]],
 ) -> JobStatus:
     """Return the status from the hosts' answers. Raises UsageError if no host answers."""
     targets, rows, patience = asked

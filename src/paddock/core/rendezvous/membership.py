@@ -61,6 +61,7 @@ the attempt is stopped.
 from __future__ import annotations
 
 from paddock.core.attempt.attempt import NextAttempt, decide_end, decide_next
+from paddock.core.attempt.supervisor import SIGTERM
 from paddock.core.job import LEASE_SECONDS
 from paddock.core.rendezvous import leaving
 from paddock.core.rendezvous.leader_conflict import resolve_conflict
@@ -105,7 +106,6 @@ if TYPE_CHECKING:
 
 # A member gets this much longer than its own grace to say that its processes are gone.
 STOP_MARGIN_SECONDS = 10.0
-SIGTERM = 15
 WARNINGS_MAX = 16  # of a job: each names a process, and may recur with every attempt
 
 
