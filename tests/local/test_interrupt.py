@@ -140,8 +140,8 @@ forever()
 def test_ranks_that_an_interrupt_ends_are_no_failures(world: World) -> None:
     """By the signal, by its exit code, and with a traceback and another code."""
     text = """
-tell("up", RANK)
 try:
+    tell("up", RANK)
     forever()
 except KeyboardInterrupt:
     if RANK == 1:
