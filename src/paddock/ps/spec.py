@@ -140,7 +140,7 @@ class SparseSpec:
     Attributes:
         name: Of the table.
         dim: Length of a row, in float32.
-        optimizer: What updates it.
+        optimizer: What updates it; adagrad with rate 0.01 when none is named, as in Embedding.
         initial: First value of a row.
         accessor: Statistics, and which keys get and keep a row.
         merge: How a step's contributions add up: mean or sum.
@@ -151,7 +151,8 @@ class SparseSpec:
 
     name: str
     dim: int
-    optimizer: OptimizerSpec = field(default_factory=OptimizerSpec)
+    # Adagrad: ids are not equally frequent, and sgd gives rare ones hardly a step.
+    optimizer: OptimizerSpec = field(default_factory=lambda: OptimizerSpec("adagrad"))
     initial: InitialSpec = field(default_factory=InitialSpec)
     accessor: AccessorSpec = field(default_factory=AccessorSpec)
     merge: str = "mean"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from paddock.errors import UsageError
 from paddock.ps import RequestError
 from paddock.ps.adapters.arguments import as_optimizer, as_sparse_spec, check_offsets, check_pooling
 from paddock.ps.adapters.dense import FlatParameters, push_batch
+from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.rows import EmbeddingTable, Lookup
 from paddock.ps.spec import AccessorSpec, DenseSpec, OptimizerSpec, SparseSpec
 from ps.adapters.fake_client import FakeClient, first_row
@@ -171,3 +174,10 @@ def test_a_spec_and_its_parts_are_not_both_given() -> None:
         as_sparse_spec("t", None, "sgd", None)
     with pytest.raises(UsageError, match="none, sum, mean"):
         check_pooling("max")
+
+
+def test_a_table_without_an_optimizer_is_the_same_however_it_is_declared() -> None:
+    """By an embedding's arguments or as a spec: two trainers may each do it in their way."""
+    default = inspect.signature(EmbeddingBase.__init__).parameters
+    named = as_sparse_spec("t", 3, default["optimizer"].default, default["lr"].default)
+    assert named == SparseSpec("t", 3)

@@ -122,3 +122,8 @@ def test_a_collection_is_a_pytree_of_rows_and_takes_one_of_gradients() -> None:
     ]
     with pytest.raises(UsageError, match="the gradient of 'b' has shape"):
         pushback({**rows, "b": np.zeros(3, np.float32)})
+
+
+def test_a_table_without_an_optimizer_is_that_of_a_spec_without() -> None:
+    """Also beside trainers of another framework, which declare it as a spec."""
+    assert ps_jax.Embedding(FakeClient(), "t", 3).rows.spec == SparseSpec("t", 3)
