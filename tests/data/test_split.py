@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import errno
 import gzip
+import lzma
 import os
 import signal
 import subprocess
@@ -18,7 +20,8 @@ from hypothesis import strategies as st
 
 from paddock.cli.data import run
 from paddock.data import split as module
-from paddock.data.files import find_files
+from paddock.data.chunks import Chunk
+from paddock.data.files import blocks, find_files
 from paddock.data.manifest import file_hash, read_manifest
 from paddock.data.split import SplitRequest, key_of, split
 from paddock.errors import PaddockError, UsageError
@@ -71,6 +74,45 @@ def test_a_csv_whose_records_have_several_lines_is_refused(
     assert not (tmp_path / "out").exists()
     texts = shards(wanted([paths[1]], 2))
     assert b"".join(texts) == b'0,5" nail,1\n1,c,0\n'
+
+
+def test_a_quoted_field_behind_a_mark_of_utf8_is_seen(tmp_path: Path) -> None:
+    """Excel begins its files so."""
+    (tmp_path / "a.csv").write_text('"two\nlines",1\nb,2\n', encoding="utf-8-sig")
+    with pytest.raises(UsageError, match="line 1 ends within a quoted field"):
+        split(wanted([tmp_path / "a.csv"], 2), quiet)
+
+
+LINES = b"".join(b"%d,x\n" % number for number in range(3000))
+NO_TEXT = {
+    "a.GZ": (gzip.compress(LINES), "gzip data"),
+    "b.csv": (gzip.compress(LINES), "gzip data"),
+    "c.csv.gz": (gzip.compress(gzip.compress(LINES)), "gzip data"),
+    "d.csv.bz2": (bz2.compress(LINES), "bzip2 data"),
+    "e.xz": (lzma.compress(LINES), "xz data"),
+    "f.zst": (b"\x28\xb5\x2f\xfd" + LINES, "Zstandard data"),
+    "g.zip": (b"PK\x03\x04" + LINES, "a ZIP archive"),
+    "h.txt": (LINES.decode().encode("utf-16"), "UTF-16 or UTF-32"),
+    "i.txt": (LINES.decode().encode("utf-32"), "UTF-16 or UTF-32"),
+    "j.data": (b"PAR1" + LINES, "Parquet"),
+}
+
+
+def test_what_is_no_text_is_named_and_not_cut(tmp_path: Path) -> None:
+    """Newlines are in packed data, too; shards of it could be read by nobody."""
+    paths = [tmp_path / name for name in NO_TEXT]
+    for path, (content, _) in zip(paths, NO_TEXT.values(), strict=True):
+        path.write_bytes(content)
+    with pytest.raises(UsageError) as caught:
+        split(wanted(paths, 2), quiet)
+    told = [problem.message for problem in caught.value.problems]
+    kinds = [kind for _, kind in NO_TEXT.values()]
+    assert told == [
+        f"'{path}' is {kind}, and no lines of text" for path, kind in zip(paths, kinds, strict=True)
+    ]
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(PaddockError, match="bzip2 data"):
+        list(blocks(Chunk(str(tmp_path / "d.csv.bz2"))))
 
 
 def test_lines_are_cut_in_order(tmp_path: Path) -> None:
@@ -274,7 +316,8 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from paddock.data.files import find_files
+from paddock.data.chunks import Chunk
+from paddock.data.files import blocks, find_files
 from paddock.data.split import SplitRequest, split
 
 def end(done, total):

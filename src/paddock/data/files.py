@@ -9,6 +9,7 @@ import glob
 import gzip
 import hashlib
 import os
+import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,17 @@ CHUNK_BYTES = 64 << 20
 MARKERS = (MANIFEST, "done", "donefile", "to.hadoop.done")
 MARKER_ENDS = (".done", ".donefile", ".crc", ".tmp", "~")
 GLOB_SIGNS = frozenset("*?[")
+# How files begin that are no text, whatever their names; bzip2's first block begins with pi.
+BEGINNINGS = (
+    (re.compile(rb"\x1f\x8b\x08"), "gzip data", "name it *.gz"),
+    (re.compile(rb"BZh[1-9]\x31\x41\x59\x26"), "bzip2 data", "unpack it, or pack it with gzip"),
+    (re.compile(rb"\xfd7zXZ\0"), "xz data", "unpack it, or pack it with gzip"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "Zstandard data", "unpack it, or pack it with gzip"),
+    (re.compile(rb"\x04\x22\x4d\x18"), "LZ4 data", "unpack it, or pack it with gzip"),
+    (re.compile(rb"PK\x03\x04"), "a ZIP archive", "unpack it"),
+    (re.compile(rb"PAR1"), "Parquet", "name it *.parquet"),
+    (re.compile(rb"\xff\xfe|\xfe\xff|\0\0\xfe\xff"), "UTF-16 or UTF-32", "convert it to UTF-8"),
+)
 
 
 # ------------------------------------------------------------------------------------------- find
@@ -264,14 +276,34 @@ def blocks(chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
     """The lines that begin in a chunk, in blocks of about `block_bytes` that end with a line.
 
     Only the last line of a file may have no newline. gz is read as what it holds.
-    Raises: PaddockError for a file that cannot be read, is cut off, or has a line too long.
+    Raises: PaddockError for a file that cannot be read, is cut off, has a line too long, or
+    begins as one that is no text.
     """
     with open_file(chunk.path) as file:
         if is_compressed(chunk.path):
             with gzip.open(file) as text:
-                yield from lines_of(cast("IO[bytes]", text), chunk, block_bytes)
+                yield from _text_of(cast("IO[bytes]", text), chunk, block_bytes)
         else:
-            yield from lines_of(file, chunk, block_bytes)
+            yield from _text_of(file, chunk, block_bytes)
+
+
+def _text_of(file: IO[bytes], chunk: Chunk, block_bytes: int) -> Iterator[bytes]:
+    for number, block in enumerate(lines_of(file, chunk, block_bytes)):
+        # Only a chunk at the beginning can tell: newlines are in packed data, too.
+        for pattern, what, hint in BEGINNINGS if number == chunk.start == 0 else ():
+            if pattern.match(block):
+                message = f"'{chunk.path}' is {what}, and no lines of text"
+                raise PaddockError(message, hint=hint)
+        yield block
+
+
+def no_text(path: str) -> Problem | None:
+    """The problem of a file that begins as one that is no text, or cannot be read."""
+    try:
+        next(blocks(Chunk(path), 1 << 10), b"")
+    except PaddockError as error:
+        return Problem(error.message, error.hint)
+    return None
 
 
 def lines_of(file: IO[bytes], chunk: Chunk, block_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddock.data.chunks import Chunk, DataFile, even_edges
-from paddock.data.files import blocks, is_compressed, is_parquet, is_url
+from paddock.data.files import blocks, is_compressed, is_parquet, is_url, no_text
 from paddock.data.formats.table import header_of
 from paddock.data.manifest import Manifest, publishing, refuse_taken, write_manifest
 from paddock.errors import PaddockError, Problem, UsageError, refuse
@@ -64,7 +64,8 @@ BLOCK = 4 << 20
 BUCKET_BYTES = 64 << 20  # of lines that are shuffled in memory
 HELD_BYTES = 64 << 20  # waiting to be appended to buckets or shards
 NUMERIC = re.compile(rb"\s*[-+]?[\d.][\d.eE+-]*\s*")
-QUOTED = re.compile(rb'(?:^|[,;\t])"')  # a field that begins with a quote
+# A field that begins with a quote; what Excel writes begins with a mark of UTF-8.
+QUOTED = re.compile(rb'(?:^(?:\xef\xbb\xbf)?|[,;\t])"')
 NUMBER = re.compile(r"-\d+(?=(\.\w+)*$)")
 
 Progress = Callable[[int, int], None]
@@ -162,6 +163,7 @@ def _split_text(
     request: SplitRequest, paths: list[Path], spool: Path, progress: Progress
 ) -> list[int]:
     """Write the shards, each behind the header of CSV; the lines of each."""
+    refuse([problem for file in request.files if (problem := no_text(file.path)) is not None])
     refuse([problem for file in request.files if (problem := _cut_record(file)) is not None])
     spool.mkdir()
     total = sum(file.size for file in request.files)
