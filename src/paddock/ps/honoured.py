@@ -85,6 +85,22 @@ def refusals(spec: TableSpec, strategy: Strategy, *, adds_up: bool) -> Iterator[
         yield Problem(what, "geo_merge='mean'; or " + hint if reason == UNBOUNDED else hint)
 
 
+def without_effect(spec: TableSpec) -> Iterator[Problem]:
+    """Yield the options that do nothing for want of another, as somebody meant them to.
+
+    >>> spec = SparseSpec("t", 2, accessor=AccessorSpec(decay=0.9))
+    >>> [problem.message for problem in without_effect(spec)]
+    ["table 't': decay without statistics has no effect"]
+    """
+    lacking: dict[str, list[str]] = {}
+    for name, needed in DEPENDS.items():
+        if _is_chosen(spec, f"accessor.{name}") and not _is_chosen(spec, f"accessor.{needed}"):
+            lacking.setdefault(needed, []).append(name)
+    for needed, names in lacking.items():
+        what = f"table {spec.name!r}: {', '.join(names)} without {needed} has no effect"
+        yield Problem(what, f"AccessorSpec({needed}=...) as well, or leave it out")
+
+
 def _is_chosen(spec: TableSpec, option: str) -> bool:
     part, _, name = option.partition(".")
     if not hasattr(spec, part):

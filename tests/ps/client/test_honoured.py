@@ -11,7 +11,8 @@ import pytest
 
 from paddock.errors import PaddockError, UsageError
 from paddock.ps import Client, DenseSpec, OptimizerSpec, SparseSpec
-from paddock.ps.honoured import REFUSED, UNBOUNDED, cell, options, refusals
+from paddock.ps.honoured import DEPENDS, REFUSED, UNBOUNDED, cell, options, refusals
+from paddock.ps.local_tables import LocalTables
 from paddock.ps.spec import AccessorSpec, InitialSpec, ScheduleSpec, TableSpec
 from paddock.ps.strategies import STRATEGIES, Strategy
 from ps.client.running import fleet
@@ -217,3 +218,18 @@ def test_geo_with_sums_refuses_a_bound() -> None:
                 assert is_refused and UNBOUNDED in str(error)
             else:
                 assert not is_refused
+
+
+@pytest.mark.parametrize("option", DEPENDS)
+def test_an_option_that_would_do_nothing_is_refused(option: str) -> None:
+    """It is there for another one, which was forgotten."""
+    spec = SparseSpec(
+        "t", 4, accessor=AccessorSpec(**{option: 2 if option == "unlock_from" else 0.5})
+    )
+    with pytest.raises(
+        UsageError, match=f"{option} without .* has no effect|scores need statistics"
+    ):
+        LocalTables().create(spec)
+    LocalTables().create(SparseSpec("t", 4, accessor=AccessorSpec(
+        statistics=True, unlock_score=1.0, **{option: 2 if option == "unlock_from" else 0.5},
+    )))  # fmt: skip

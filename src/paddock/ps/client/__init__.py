@@ -9,6 +9,7 @@ partition          rows and vectors -> the frames of each server
 redirect           a shard has moved: learns the owner, sends again
 reduce             all_reduce
 trainer_config     Paddle's environment: role, number, servers; secrets; arguments come first
+waiting            whom a trainer has waited for, as lines
 checkpoints        save and load by all servers, and the files that a server cannot see
 admin, transfer    `paddock ps`: orders to running servers; export and import
 """

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from paddock.errors import PaddockError, UsageError
+from paddock.ps.client.waiting import WaitReport
 from paddock.ps.connection import FrameConnection, Identity
 from paddock.ps.stream import ConnectionClosed, ReadTimeout
 from paddock.ps.wire.errors import RequestError
@@ -392,9 +393,11 @@ class ServerConnection:
             found: dict[str, Any] = json.loads(bytes(answer)) if answer else {}
             return found
 
+        report = WaitReport(header.trainer)
         with self.one_thread:
             while (found := self.retry(self.purpose, once)) is None:
-                pass  # It has heard the question, at the latest over the new link.
+                # It has heard the question, at the latest over the new link.
+                report.look(lambda: self.ask(Op.STATUS, {})["trainers"] or {})
         return found
 
     def _header(self, op: Op, *, table: int = 0, step: int = 0) -> Header:

@@ -59,6 +59,10 @@ def read_trainer_config(
     total = trainers
     if total is None:
         total = read_number(env, TRAINERS, problems, max(1, number + 1))
+    if trainer is None and total > 1 and not env.get(TRAINER, "").strip():
+        text = f"this is one of {total} trainers, and {TRAINER} does not say which"
+        hint = f"{TRAINER}=0 to {total - 1}, another one in each; paddock launch sets it"
+        problems.append(Problem(text, hint))
     if not problems and not 0 <= number < max(total, 1):
         hint = f"trainers are numbered from 0: {TRAINER} below {TRAINERS}"
         problems.append(Problem(f"trainer {number} of {total}", hint))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddock.errors import Problem, UsageError
+from paddock.ps.honoured import without_effect
 from paddock.ps.jit import F32, F64, I64, choose, kernel, part
 from paddock.ps.optimizers.guards import square_sum, square_sums
 from paddock.ps.optimizers.paddle_rules import paddle_adam, paddle_rmsprop, paddle_sparse_adam
@@ -371,7 +372,7 @@ def check_table(spec: TableSpec) -> None:
     >>> from paddock.ps.spec import DenseSpec
     >>> check_table(DenseSpec("bias", 4))
     """
-    problems = check_spec(spec) or check_optimizer(spec.optimizer)
+    problems = check_spec(spec) or [*check_optimizer(spec.optimizer), *without_effect(spec)]
     if problems:
         raise UsageError.of(problems)
 

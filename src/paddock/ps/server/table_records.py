@@ -171,10 +171,12 @@ def _check_room(store: Store, held: ServerSparseTable, keys: NDArray[np.int64]) 
     """Raises RequestError when keys, (n,) int64, do not fit. Nothing else is being applied."""
     name, table = held.spec.name, held.table
     if not table.has_room(keys):
+        part = table.rows_max
+        share = "" if part == held.spec.max_rows else f" in all, {part} of them here"
         raise RequestError(
             "memory",
             f"table {name!r} has {table.rows} rows on server {store.server}, max_rows is "
-            f"{held.spec.max_rows}: there is no room for {table.unknown(keys)} more",
+            f"{held.spec.max_rows}{share}: there is no room for {table.unknown(keys)} more",
             hint="raise max_rows, or let it evict: eviction='lru'",
         )
     left = max(0, store.memory_limit_bytes - store.nbytes)

@@ -111,10 +111,13 @@ class SparseTable:
     @property
     def rows_left(self) -> int:
         """Rows that max_rows still allows."""
-        spec = self.spec
-        if spec.max_rows and spec.eviction == "refuse":
-            return spec.max_rows * self.owned // spec.shards - self._index.live
-        return _ROWS_MAX - self._index.live
+        is_limited = self.spec.max_rows and self.spec.eviction == "refuse"
+        return (self.rows_max if is_limited else _ROWS_MAX) - self._index.live
+
+    @property
+    def rows_max(self) -> int:
+        """This server's part of max_rows, by its shards."""
+        return self.spec.max_rows * self.owned // self.spec.shards
 
     @property
     def arrays_left(self) -> int:
