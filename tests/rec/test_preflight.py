@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from paddock.errors import UsageError
+from paddock.ps.strategies import updates_behind
 from paddock.rec.preflight import gone_with_pods, preflight
 from paddock.rec.settings import (
     Cluster,
@@ -16,6 +17,7 @@ from paddock.rec.settings import (
     Reading,
     Recipe,
     Saving,
+    StrategySpec,
     Task,
     TrainingRun,
 )
@@ -132,3 +134,50 @@ def test_what_a_pod_saves_for_itself_is_told_before_it_is_made(
         lines = gone_with_pods(found)
         assert bool(lines) == (is_lost and backend == "kubernetes")
         assert not lines or lines[0].startswith(f"{directory}: worker 0's pod writes this")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "workers", "optimizer", "advice"),
+    [
+        ("async", 4, "Adam", "half_async"),
+        ("async", 3, "Adagrad", "half_async"),
+        ("async", 8, "Adam", "sync"),
+        ("half_async", 8, "Adam", "sync"),
+        ("async", 2, "Adam", None),
+        ("async", 4, "SGD", None),
+        ("half_async", 4, "Adam", None),
+        ("sync", 64, "Adam", None),
+        ("geo", 64, "Adam", None),
+    ],
+)
+@pytest.mark.parametrize("engine", [EngineKind.LOCAL_CLUSTER, EngineKind.CLUSTER])
+def test_gradients_that_may_come_too_late_are_warned_of(
+    run: TrainingRun,
+    engine: EngineKind,
+    strategy: str,
+    workers: int,
+    optimizer: str,
+    advice: str | None,
+) -> None:
+    """With a number, the reason, and a strategy that keeps below it."""
+    late = replace(
+        run,
+        reading=None,
+        strategy=StrategySpec(strategy),
+        hyper={"optimizer.class": optimizer},
+    )
+    judges = replace(late, task=Task.EVALUATE)
+    told = preflight(recipe(late, judges, engine=engine, workers=workers))
+    if advice is None:
+        assert told == []
+        return
+    (line,) = told
+    behind = updates_behind(strategy, workers)
+    assert f"in {strategy} with {workers} workers a gradient is up to {behind} updates" in line
+    assert line.endswith(f"-o strategy={advice}")
+
+
+def test_a_process_alone_is_never_late(run: TrainingRun) -> None:
+    """Whatever its file says of a cluster."""
+    alone = replace(run, strategy=StrategySpec("async"))
+    assert preflight(recipe(alone, engine=EngineKind.SINGLE, workers=8)) == []

@@ -47,3 +47,18 @@ def explain(strategy: str, *, staleness: int = 0, window: int = 2, geo_step: int
     said = _SENTENCES[strategy].format(ahead=ahead, window=window, geo_step=geo_step)
     name = f"staleness={staleness}" if strategy == "staleness" else strategy
     return f"{name}: {said}."
+
+
+def updates_behind(strategy: str, trainers: int, *, window: int = 2) -> int | None:
+    """The most updates of a table that a gradient is behind, as a mean; None where it is no count.
+
+    Each gradient that is computed, or is on its way, is one update that the others lack. A trainer
+    computes one, and in async sends up to `window` more that are not applied yet.
+
+    >>> updates_behind("async", 4), updates_behind("half_async", 4), updates_behind("sync", 4)
+    (11, 3, 0)
+    """
+    if strategy == "geo":
+        return None
+    each = {"sync": 0, "async": 1 + window}.get(strategy, 1)
+    return max(0, trainers * each - 1)

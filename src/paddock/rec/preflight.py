@@ -15,12 +15,18 @@ from paddock.data.assign import assign
 from paddock.data.chunks import Chunk
 from paddock.data.files import blocks, find_files, is_elsewhere
 from paddock.errors import Problem, UsageError
+from paddock.ps.strategies import updates_behind
 from paddock.rec.online import online_of
 from paddock.rec.report import check_events
 from paddock.rec.settings import EngineKind, ModelKind, Reading, Recipe, Task, TrainingRun
 
 HEAD_BYTES = 1 << 16
 LINES_MAX = 100
+# Updates that a gradient may be behind, as a mean: async with two workers is 5, and was harmless
+# wherever it was measured (docs/benchmarks.md); with four it ended a model.
+BEHIND_MAX = 5
+# Their steps shrink with the gradient; those of all other rules divide by its size.
+SHRINKING = ("sgd", "momentum")
 
 
 def preflight(recipe: Recipe) -> list[str]:
@@ -29,8 +35,9 @@ def preflight(recipe: Recipe) -> list[str]:
     refused = [no for run in recipe.runs if (no := not_dynamic(run, has_servers=has_servers))]
     if refused:
         raise UsageError.of(refused)
+    late = far_behind(recipe) if has_servers else []
     if recipe.engine is EngineKind.CLUSTER:
-        return []
+        return late
     workers = 1 if recipe.engine is EngineKind.SINGLE else recipe.cluster.workers
     found: list[Problem] = []
     written: list[str] = []  # where a run before it may have made what a run begins with
@@ -64,7 +71,32 @@ def preflight(recipe: Recipe) -> list[str]:
     if found:
         raise UsageError.of(list(dict.fromkeys(found)))
     readings = [one for run in recipe.runs for one in (run.reading, run.test) if one is not None]
-    return list(dict.fromkeys(line for reading in readings for line in odd_slots(reading)))
+    odd = dict.fromkeys(line for reading in readings for line in odd_slots(reading))
+    return [*late, *odd]
+
+
+def far_behind(recipe: Recipe) -> list[str]:
+    """A warning for each training whose gradients may be so late that the model learns nothing.
+
+    A rule as Adam's makes its first steps at the full rate, whatever the gradient is. Late ones
+    repeat a step that was done already: layers overshoot, and units that are 0 for all examples
+    have no gradient that would bring them back.
+    """
+    workers, lines = recipe.cluster.workers, []
+    for run in recipe.runs:
+        rule = str(run.hyper.get("optimizer.class", "Adam"))
+        behind = updates_behind(run.strategy.name, workers) or 0
+        if run.task is not Task.TRAIN or behind <= BEHIND_MAX or rule.lower() in SHRINKING:
+            continue
+        near = updates_behind("half_async", workers) or 0
+        other = "half_async" if near <= BEHIND_MAX else "sync"
+        lines.append(
+            f"run {run.name!r}: in {run.strategy.name} with {workers} workers a gradient is up to "
+            f"{behind} updates behind on average; with {rule} a model may overshoot in its first "
+            f"batches and learn nothing more (auc 0.5), in {other} at most "
+            f"{updates_behind(other, workers)}: -o strategy={other}"
+        )
+    return lines
 
 
 def gone_with_pods(recipe: Recipe) -> list[str]:
