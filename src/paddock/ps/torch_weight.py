@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from paddock.errors import UsageError
 from paddock.ps.adapters.arguments import Floats
@@ -22,10 +24,14 @@ _ALLOWED = frozenset(
         "requires_grad_", "size", "dim", "ndimension", "numel", "nelement", "element_size",
         "stride", "storage_offset", "is_contiguous", "is_floating_point", "is_complex",
         "is_signed", "is_inference", "get_device", "detach", "expand_as", "backward",
-        "register_hook", "register_post_accumulate_grad_hook", "has_names", "untyped_storage",
-        "data_ptr", "is_same_size", "is_pinned", "is_shared",
+        "register_post_accumulate_grad_hook", "has_names", "untyped_storage", "data_ptr",
+        "is_same_size", "is_pinned", "is_shared",
     )
 )  # fmt: skip
+
+
+Hook = Callable[[torch.Tensor], "torch.Tensor | None"]
+Hooks = OrderedDict[int, Hook]  # by the number of the handle that removes it
 
 
 class TableWeight(nn.Parameter):
@@ -38,11 +44,22 @@ class TableWeight(nn.Parameter):
     """
 
     rows: EmbeddingTable
+    hooks: Hooks
 
     def __new__(cls, rows: EmbeddingTable, requires_grad: bool = True) -> TableWeight:
         self: TableWeight = super().__new__(cls, torch.empty(0, rows.spec.dim), requires_grad)
         self.rows = rows
+        self.hooks = OrderedDict()
         return self
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls a hook with the gradient of each look-up, (distinct ids, dim), in backward().
+
+        It may return another of that shape, which is pushed. torch's own would see no elements.
+        """
+        handle = RemovableHandle(self.hooks)
+        self.hooks[handle.id] = hook
+        return handle
 
     @property
     def grad(self) -> torch.Tensor | None:
@@ -114,6 +131,13 @@ class TableWeight(nn.Parameter):
         if name == "full_like" and weight is not None:
             # torch.optim.Adagrad asks for it when it is made, be it only to be translated.
             return TableWeight(weight.rows, requires_grad=False)
+        if name == "_is_view":  # what torch.compile and torch.export ask first
+            table = "" if weight is None else f" {weight.rows.table!r}"
+            raise UsageError(
+                f"table{table} cannot be compiled: its rows are on the servers",
+                hint="compile the layers behind it, model.mlp.compile(); or let torch.compile "
+                "pass it by: Embedding.forward = torch.compiler.disable(Embedding.forward)",
+            )
         if name not in _ALLOWED:
             _refuse(weight, name)
         with torch._C.DisableTorchFunctionSubclass():
@@ -146,10 +170,21 @@ class _LearntRows(torch.autograd.Function):
         ctx: Any, weight: torch.Tensor, rows: torch.Tensor, take: Callable[[Floats], None]
     ) -> torch.Tensor:
         ctx.take, ctx.like = take, weight.detach()
+        # torch.func and DataParallel give a copy, which is a tensor like any other.
+        ctx.hooks = weight.hooks if isinstance(weight, TableWeight) else {}
         return rows.view_as(rows)
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        for hook in tuple(ctx.hooks.values()):
+            changed = hook(grad)
+            if changed is not None and changed.shape != grad.shape:
+                raise UsageError(
+                    f"a hook made a gradient of shape {tuple(changed.shape)} of one of "
+                    f"{tuple(grad.shape)}",
+                    hint="return a gradient of the same shape, or None",
+                )
+            grad = grad if changed is None else changed
         # A copy: a gradient may be shared with other branches, and clipping changes it in place.
         own = grad.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
         ctx.take(own.numpy())

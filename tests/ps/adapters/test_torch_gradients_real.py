@@ -220,3 +220,64 @@ def test_gradients_of_another_shape_are_refused() -> None:
             weight.grad = torch.ones(3, 4)
         weight.grad = None
         assert weight.grad is None
+
+
+def test_a_hook_of_the_weight_sees_and_changes_the_rows_gradients() -> None:
+    """As wandb.watch() looks at them and people mask them; until it is removed."""
+    shapes = []
+    with pair() as both:
+        handles = []
+        for model, _ in both.both:
+            handles.append(model.rows.weight.register_hook(lambda grad: grad * 0.5))
+        both.model.rows.weight.register_hook(lambda grad: shapes.append(tuple(grad.shape)))
+        for step in range(3):
+            for model, optimizer in both.both:
+                optimizer.zero_grad()
+                loss_of(model).backward()
+                optimizer.step()
+            both.check_equal()
+            if step == 1:
+                for handle in handles:
+                    handle.remove()
+        assert shapes == [(5, 4)] * 3
+        both.model.rows.weight.register_hook(lambda grad: grad[:2])
+        with pytest.raises(UsageError, match=r"made a gradient of shape \(2, 4\) of one of"):
+            loss_of(both.model).backward()
+
+
+def test_a_hook_behind_accumulation_changes_what_is_pushed() -> None:
+    """register_post_accumulate_grad_hook() is called once for each backward()."""
+
+    def halve_gradient(weight: torch.Tensor) -> None:
+        weight.grad.mul_(0.5)
+
+    with pair() as both:
+        for model, optimizer in both.both:
+            model.rows.weight.register_post_accumulate_grad_hook(halve_gradient)
+            loss_of(model).backward()
+            optimizer.step()
+        both.check_equal()
+
+
+# Dynamo warns when it copies parameters that are parts of one vector; it reads no gradient of them.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_model_with_a_table_says_what_of_it_can_be_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The layers behind the table, or all but the look-up: both learn as without."""
+    with pair() as both:
+        with pytest.raises(Exception, match=r"table 't' cannot be compiled: .*disable\(Embed"):
+            torch.compile(both.model.rows, backend="eager")(torch.tensor([1]))
+        both.model.mlp.compile(backend="eager")
+        for model, optimizer in both.both:
+            loss_of(model).backward()
+            optimizer.step()
+        both.check_equal()
+        passed_by = torch.compiler.disable(ps_torch.Embedding.forward)
+        monkeypatch.setattr(ps_torch.Embedding, "forward", passed_by)
+        compiled = torch.compile(loss_of, backend="eager")
+        for model, optimizer in both.both:
+            optimizer.zero_grad()
+            (compiled if model is both.model else loss_of)(model).backward()
+            optimizer.step()
+        both.check_equal()
