@@ -22,6 +22,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "bool": {"type": "boolean"},
     "path": {"type": "string"},
     "texts": {"anyOf": [{"type": "string"}, TEXTS]},
+    "lines": {"anyOf": [{"type": "string"}, TEXTS]},
     "table": {"type": "object", "additionalProperties": SCALAR},
     "tables": {"type": "array", "items": {"type": "object"}},
 }

@@ -68,6 +68,7 @@ def paddock(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
         ("--volumes c:/data train.py", "--volumes: for kubernetes only", "submit to kubernetes"),
         ("--secrets key train.py", "--secrets: for kubernetes only", "submit to kubernetes"),
         ("--pod-patch p.yaml train.py", "--pod-patch: for kubernetes only", "leave it out"),
+        ("--setup true train.py", "--setup: for slurm only", "submit to slurm"),
         ("--array 1-3 train.py", "--array: for slurm only", "submit to slurm"),
         ("--from sub train.py", "--from: for script only", "submit to script"),
     ],

@@ -161,9 +161,12 @@ def test_a_job_is_cancelled(executor: submitit.AutoExecutor) -> None:
 def test_what_only_submitit_has_is_told(executor: submitit.AutoExecutor) -> None:
     """All parameters at once, and what Paddock takes."""
     with pytest.raises(
-        NameError, match=r"slurm_setup: unknown.*\n.*\nPaddock takes name"
+        NameError, match=r"slurm_wckey: unknown.*\n(.*\n)+Paddock takes name"
     ) as caught:
-        submitit.SlurmExecutor("logs").update_parameters(slurm_setup=["true"], tasks_per_node="2")
+        submitit.SlurmExecutor("logs").update_parameters(
+            slurm_wckey="w", slurm_setup="module load", tasks_per_node="2"
+        )
+    assert "slurm_setup='module load'" in str(caught.value)
     assert "tasks_per_node='2'" in str(caught.value)
     executor.update_parameters(slurm_setup=["module load"], partition="dev")  # of Slurm only
     with pytest.raises(ValueError, match="there is no site or backend 'slrum'"):
@@ -177,11 +180,14 @@ def test_what_only_submitit_has_is_told(executor: submitit.AutoExecutor) -> None
     with pytest.raises(RuntimeError, match="runs in a job"):
         submitit.JobEnvironment()
 
+    with pytest.warns(UserWarning, match="slurm_array_parallelism has no effect"):
+        submitit.SlurmExecutor("logs").update_parameters(slurm_array_parallelism=2)
+
     class Trained(submitit.helpers.Checkpointable):
         def __call__(self) -> int:
             return paddock.attempt()
 
-    with pytest.warns(UserWarning, match=r"does not call checkpoint\(\)"):
+    with pytest.warns(UserWarning, match=r"checkpoint\(\) is called on Slurm only"):
         assert executor.submit(Trained()).result() == 0
 
 

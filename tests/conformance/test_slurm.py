@@ -71,6 +71,45 @@ try:
 except Exception as error:
     print("invalid partition" in str(error))
 """
+CHECKPOINTS = """
+import sys
+import paddock.compat.submitit as submitit
+
+class Train(submitit.helpers.Checkpointable):
+    step = 0
+
+    def __call__(self, word, c):
+        import os
+        import threading
+        print("up from", self.step, flush=True)
+        if self.step:
+            return [self.step, word, c, submitit.JobEnvironment().job_id,
+                    os.environ["SLURM_RESTART_COUNT"]]
+        self.step = 4
+        threading.Event().wait()
+
+    def checkpoint(self, word, c):
+        self.step += 1
+        return submitit.helpers.DelayedSubmission(self, word, c=c)
+
+executor = submitit.SlurmExecutor(folder="logs/%j", python=sys.argv[1], max_num_timeout=1)
+executor.update_parameters(nodes=2, tasks_per_node=1, time=10, setup=[
+    "module() { export PYTHONPATH=$1; }", f"module {sys.argv[2]}",
+])
+job = executor.submit(Train(), "a b", c="c")
+print(job.job_id, job.run_id)
+"""
+FOUND_AGAIN = """
+import sys
+import paddock.compat.submitit as submitit
+
+job = submitit.SlurmJob("logs/%j", sys.argv[1], tasks=[0, 1])
+first, second = job.results()
+assert first == second
+print(f"[{first}] * 2")
+print(job.job_id, submitit.SlurmJob("logs", sys.argv[2]).run_id)
+print(job.state)
+"""
 
 
 @pytest.fixture
@@ -78,6 +117,12 @@ def lab(slurm: Slurm) -> Lab:
     """Slurm over three hosts."""
     words = ("-b", "slurm", "--root", str(slurm.hosts.shared / "jobs"))
     return Lab("slurm", slurm.hosts, words, is_shared=True)
+
+
+def on_shared_files(lab: Lab, slurm: Slurm) -> None:
+    """Let the site say where jobs are, for programs that do not."""
+    site = f'[site.slurm]\nbackend = "slurm"\nroot = "{slurm.hosts.shared}/jobs"\n'
+    (lab.project / "paddock.toml").write_text(site, "utf-8")
 
 
 def until_said(lab: Lab, word: str, count: int) -> None:
@@ -390,9 +435,63 @@ def test_init_writes_the_sites_that_answer_and_they_work_at_once(lab: Lab, slurm
 
 def test_submitit_code_runs_on_slurm(lab: Lab, slurm: Slurm) -> None:
     """Two tasks on each of two nodes, four jobs of one name, and a job beyond the partition."""
-    site = f'[site.slurm]\nbackend = "slurm"\nroot = "{slurm.hosts.shared}/jobs"\n'
-    (lab.project / "paddock.toml").write_text(site, "utf-8")
+    on_shared_files(lab, slurm)
     done = lab.python(SUBMITIT, BASE / "bin" / "python3")
     assert done.returncode == 0, done.stderr
     expected = [[rank, rank // 2, rank % 2, 4, 2] for rank in range(4)]
     assert done.stdout.splitlines() == [str(expected), "COMPLETED", "[1, 2, 3, 4]", "True"]
+
+
+def test_a_callable_of_submitit_goes_on_from_its_checkpoint(lab: Lab, slurm: Slurm) -> None:
+    """Told to end in time, rank 0 calls checkpoint(), and the next attempt calls what it returns.
+
+    The other rank, on another node, ends when that is saved. The job has one number throughout.
+    """
+    on_shared_files(lab, slurm)
+    slurm.hosts.install()  # for the ranks, by a line of setup
+    done = lab.python(CHECKPOINTS, slurm.hosts.packages / "bin/python3", slurm.hosts.shared / "lib")
+    assert done.returncode == 0, done.stderr
+    number, run_id = done.stdout.split()
+    assert [*slurm.jobs()] == [number]
+    until_said(lab, "up from 0", 2)
+    words = ["scancel", "--signal=TERM", "--batch", number]
+    assert lab.laptop.run(words).returncode == 0
+    assert lab.until("pending")["attempt"] == 1
+    released = lab.laptop.run(["scontrol", "update", f"JobId={number}", "StartTime=now"])
+    assert released.returncode == 0, released.stderr
+    done = lab.python(FOUND_AGAIN, number, run_id)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"[[5, 'a b', 'c', '{number}', '1']] * 2", f"{number} {run_id}", "COMPLETED",
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_that_returns_nothing_is_not_put_back(lab: Lab, slurm: Slurm) -> None:
+    """As submitit has it; the job fails, and the log says why."""
+    on_shared_files(lab, slurm)
+    slurm.hosts.install()
+    text = CHECKPOINTS.replace("return submitit.helpers.DelayedSubmission(self, word, c=c)", "pass")
+    text = text.replace("time=10", "time=10, signal_delay_s=3")
+    done = lab.python(text, slurm.hosts.packages / "bin/python3", slurm.hosts.shared / "lib")
+    assert done.returncode == 0, done.stderr
+    until_said(lab, "up from 0", 2)
+    (number,) = slurm.jobs()
+    words = ["scancel", "--signal=TERM", "--batch", number]
+    assert lab.laptop.run(words).returncode == 0
+    assert lab.until("failed")["attempt"] == 0
+    until_said(lab, "checkpoint() returned None", 1)
+
+
+def test_lines_of_setup_run_before_the_ranks(lab: Lab, slurm: Slurm) -> None:
+    """In bash; what they do to the shell harms no job."""
+    text = 'say("setup", os.environ["WORD"], os.path.basename(os.getcwd()))\n'
+    lines = 'set -eu\njob=x; code=3; trap - TERM\nsource /dev/null\ncd /\nexport WORD="it\'s, a=b"'
+    lab.submitted("-n", "2", "--setup", lines, lab.script(text))
+    status = lab.until("succeeded")
+    until_said(lab, f"setup it's, a=b {status['id']}", 4)
+    for line, code in (("exit 0", 1), ("set -e\nfalse", 1), ("exit 7", 7)):
+        lab.submitted("-n", "1", "--setup", line, lab.script(text))
+        status = lab.until("failed")
+        assert (status["why"], status["code"]) == ("a line of setup ended the job", code)
+    done = lab.laptop.run(["ls", str(slurm.hosts.shared / "jobs" / status["id"] / ".paddock")])
+    assert "token" not in done.stdout.split()

@@ -12,5 +12,6 @@ errors    RankFailedError, RunFailedError: which rank failed first, where, and w
 ranks     rank(), world_size(), should_stop() ...: for code that runs in a rank
 function  a function and its arguments as a call file
 call      runs that function in a rank; a script that imports nothing of paddock
+checkpoint  a callable with checkpoint(), as submitit has it, which goes on after a requeue
 rank      runs call in a rank of this machine, from its compiled file
 """

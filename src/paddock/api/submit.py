@@ -52,7 +52,10 @@ ELSEWHERE = {
 OUR_PYTHON = "{}.{}".format(*sys.version_info)
 CALL_SECONDS_MAX = 30 * 86400.0  # a submission takes less, also one that waits (--after)
 # The part of Paddock that a rank's code may use, for hosts where it is not installed.
-FOR_RANKS = ("__init__.py", "api/__init__.py", "api/ranks.py", "watch/__init__.py", "watch/rank.py")
+FOR_RANKS = (
+    "__init__.py", "api/__init__.py", "api/ranks.py", "api/checkpoint.py", "watch/__init__.py",
+    "watch/rank.py",
+)  # fmt: skip
 
 
 def submit(

@@ -77,6 +77,8 @@ FLAGS = (
     flag("array", "1-10%2", "an array of jobs: ten, at most two at a time", group=BATCH),
     flag("requeue", "always|saved|never", "what goes back into the queue at its time limit (slurm)",
         group=BATCH),
+    flag("setup", "LINES", "lines of bash that run before the ranks: module load cuda (slurm)",
+        group=BATCH),
     flag("servers-on", "even|HOST,...", "which ranks are servers (mpi)", group=BATCH),
 )
 # fmt: on
@@ -87,7 +89,7 @@ ONLY = {
     "data": ("ssh", "local"), "from": ("script",), "array": ("slurm",), "servers_on": ("mpi",),
 }  # fmt: skip
 # Flags without which another job would run: refused, and not left out with a warning.
-ESSENTIAL = ("image", "volumes", "secrets", "pod_patch", "array", "from")
+ESSENTIAL = ("image", "volumes", "secrets", "pod_patch", "array", "from", "setup")
 MARK = "#PADDOCK"
 # Decided by where the job runs, so that these flags are refused.
 DECIDED = {

@@ -30,7 +30,7 @@ from paddock.command_line import nearest
 from paddock.errors import UsageError, refuse
 
 # Keys of lists whose words may have an "="; the commands of a script site may have one, too.
-VALUES_WITH_EQUALS = ("hosts", "sbatch_lines", "mpirun_args")
+VALUES_WITH_EQUALS = ("hosts", "sbatch_lines", "mpirun_args", "setup")
 HOW = (
     "name hosts with --hosts h1,h2, or -b slurm or kubernetes, or write [site.NAME] in paddock.toml"
 )

@@ -1,7 +1,8 @@
 """The keys of a site: one table, with the checks of a site's table against it. Pure.
 
 kind: text (a number is taken too), int, bool, texts (a list, or one text with commas), path (of
-this machine, relative to the file it stands in), table, tables (a list of them).
+this machine, relative to the file it stands in), table, tables (a list of them), lines (a list, or
+one text with line breaks).
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ KEYS: tuple[SiteKey, ...] = (
     SiteKey("requeue", "text", SLURM, "which of them: saved (the default), always or never"),
     SiteKey("cluster", "text", SLURM, "as sbatch --clusters"),
     SiteKey("sbatch_lines", "texts", SLURM, "raw #SBATCH words, a list"),
+    SiteKey("setup", "lines", SLURM,
+        "lines of bash, a list, that run on the first node before the ranks begin"),
     SiteKey("bin", "text", SLURM, "directory of sbatch and its like"),
     SiteKey("namespace", "text", KUBE, "namespace of the jobs"),
     SiteKey("context", "text", KUBE, "context of the kubeconfig"),
@@ -133,6 +136,7 @@ KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "int": ("a whole number", lambda v: isinstance(v, int) and not isinstance(v, bool)),
     "bool": ("true or false", lambda v: isinstance(v, bool)),
     "path": ("a file's name", lambda v: isinstance(v, str)),
+    "lines": ("a list of lines", lambda v: isinstance(v, str) or _all_are(str, v)),
     "texts": ("a list of texts", lambda v: isinstance(v, str) or _all_are(str, v)),
     "table": ("a table of texts", _is_table),
     "tables": ("a list of tables", lambda v: _all_are(dict, v)),
@@ -182,6 +186,8 @@ def from_text(kind: str, text: str) -> object:
     """
     if kind == "texts":
         return split_list(text)
+    if kind == "lines":
+        return tuple(text.splitlines())
     if kind == "int" and text.isascii() and text.isdigit():
         return int(text[:18])
     if kind == "bool" and text in ("true", "false", "1", "0"):

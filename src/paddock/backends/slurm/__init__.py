@@ -2,6 +2,7 @@
 
     script   submission -> plan, and the sbatch script with the reason of each line (pure)
     arrays   how a job becomes an array, and what is in the directory of each task (pure)
+    setup    lines of the user's shell that run before the launchers (pure)
     parse    output and error messages of Slurm, and the job's own files -> status, error (pure)
     driver   the backend
 

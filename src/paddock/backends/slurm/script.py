@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from paddock.backends.common.planned import BASE, bad_names, env_text, job_text, making, rows_of
 from paddock.backends.flags import foreign
 from paddock.backends.slurm.arrays import FILL, array_of, raw_lines
+from paddock.backends.slurm.setup import setup_lines, setup_values
 from paddock.backends.types import Handle, PlanStep, Submission, SubmissionPlan, parse_handle
 from paddock.command_line import read_line
 from paddock.errors import Problem, UsageError, refuse
@@ -72,7 +73,8 @@ rm -f "$inner/status.json" "$inner/verdict.json" "$inner/@ERROR@" "$inner"/pid.*
 state running null ''
 cd @CWD@ || { state failed 2 'the working directory is not on the node'; @FORGET_FIRST@exit 2; }\
  ## @CWD_WHY@
-srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none\
+@SETUP@ ## @SETUP_WHY@
+@EXEC@srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=none\
  --wait=@WAIT@ --kill-on-bad-exit=0@ELASTIC@ \\\
  ## a launcher on each node; they end each other, in order, and srun what is left
   sh -c '@FIRST@' "$inner" @ENV_FILE@\\\
@@ -80,12 +82,13 @@ srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --input=none --cpu-bind=
   @PYTHON@ @PROGRAM@/program/__main__.py launch --tail none --log_dir "$job/log/{node}"\
  --record "$inner" --token_file @PROGRAM@/token@JOB_FILE@ \\\
  ## interpreter; logs and records in the job directory; the key in a file
-  --nnodes @NODES@ --job_id @ID@ @WORDS@ & ## your own words
+  --nnodes @NODES@ --job_id @ID@ @WORDS@@END@ & ## your own words
 srun=$!
 if [ -e @PROGRAM@/stop ]; then tell; fi ## a signal that came before this script could hear it
 wait "$srun"; code=$?; while kill -0 "$srun" 2>/dev/null; do wait "$srun"; code=$?; done\
  ## a signal interrupts wait, not srun
 rm -f "$inner"/pid.*
+@UNREADY@ ## a rank never began
 again=; if grep -qs '"kind": "fail", "code": 125' "$inner/verdict.json"; then code=125;\
  again='a node was lost'\
  ## the launchers say so; srun may have been ended by Slurm, for the same reason
@@ -139,7 +142,12 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
     # The key and --env; the tasks of an array need them.
     forget = "" if is_array else f"rm -f {quoted}/{INNER}/token {quoted}/{INNER}/{ENV}"
     wait_seconds = math.ceil(job.grace_seconds + job.rendezvous.lease_seconds) + WAIT_MARGIN_SECONDS
+    cwd = '"$job"' if is_filled else where
+    forget_first = f"{forget}; " if forget else ""
+    each = f'job={quoted}/"$SLURM_ARRAY_TASK_ID"' if is_array else f"job={quoted}"
+    names = f'{each}; inner="$job"/{INNER}'
     values = {
+        **setup_values(submission, names, cwd, f"{quoted}/{INNER}", forget_first),
         "INNER": INNER,
         "JOB_ID": ARRAY_TASK if is_array else '"$SLURM_JOB_ID"',
         "JOB_ID_WHY": " ## one task has the array's own number, which means all tasks"
@@ -148,10 +156,10 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         "ERROR": ERROR,
         "PROGRAM": f"{quoted}/{INNER}",
         "FILL": FILL if is_filled else "",
-        "CWD": '"$job"' if is_filled else where,
+        "CWD": cwd,
         "CWD_WHY": "--workspace" if submission.workspace else "where the package is",
         "FORGET": forget,
-        "FORGET_FIRST": f"{forget}; " if forget else "",
+        "FORGET_FIRST": forget_first,
         "WAIT": str(0 if job.is_elastic else wait_seconds),
         "ELASTIC": " --no-kill" if job.is_elastic else "",
         "FIRST": f"{READ_ENV}{FIRST_WORDS}" if env else FIRST_WORDS,
@@ -166,16 +174,13 @@ def build_script(submission: Submission, folder: str) -> tuple[ScriptLine, ...]:
         "REQUEUE_WHY": submission.source("requeue") or "--requeue saved, unless you say otherwise",
         "NEAR": str(_signal_seconds(submission) + SIGNAL_EARLY_SECONDS),
     }
-    if is_array:
-        each = f'job={quoted}/"$SLURM_ARRAY_TASK_ID"'
-        lines = [ScriptLine(each, "a directory for each of the array")]
-    else:
-        lines = [ScriptLine(f"job={quoted}")]
+    lines = [ScriptLine(each, "a directory for each of the array" if is_array else "")]
     for line in SCRIPT.replace("@FILL@", values["FILL"]).splitlines():
         parts = line.partition(" ## ")[::2]
         text, why = (re.sub("@([A-Z_]+)@", lambda found: values[found[1]], p) for p in parts)
         lines += [ScriptLine(text, why)] if text else []
-    return (ScriptLine("#!/bin/sh"), *head, *lines)
+    shell = "bash" if setup_lines(submission) else "sh"
+    return (ScriptLine(f"#!/bin/{shell}"), *head, *lines)
 
 
 def script_text(lines: tuple[ScriptLine, ...]) -> str:

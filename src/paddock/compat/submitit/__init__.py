@@ -3,7 +3,7 @@
     import paddock.compat.submitit as submitit
 
 cluster="local" is paddock.launch; "slurm", or a site of paddock.toml, is paddock.submit. Missing:
-the debug executor, requeue with checkpoint(), and array jobs (map_array submits one by one).
+the debug executor, and array jobs (map_array submits one by one).
 
 executor    AutoExecutor, which submits functions, and Job
 helpers     what runs in a job: JobEnvironment, CommandFunction, TorchDistributedEnvironment ...

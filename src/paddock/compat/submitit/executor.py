@@ -15,14 +15,16 @@ from pathlib import Path
 from secrets import token_hex
 
 import paddock
+from paddock.api.checkpoint import Checkpointed
 from paddock.api.function import name_of
 from paddock.api.launch import Label
 from paddock.backends.sites.find import find_site
+from paddock.backends.types import parse_handle
 from paddock.compat.submitit.core.utils import FailedJobError, UncompletedJobError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
 # submitit's slurm_* -> the flag of `paddock submit`.
@@ -38,13 +40,16 @@ SHARED = {
 LEFT_OUT = (
     "additional_parameters", "comment", "cpus_per_gpu", "dependency", "exclude", "exclusive",
     "gpus_per_task", "mail_type", "mail_user", "mem_per_cpu", "mem_per_gpu", "nodelist",
-    "num_gpus", "setup", "srun_args", "teardown", "use_srun", "wckey",
+    "num_gpus", "srun_args", "teardown", "use_srun", "wckey",
 )  # fmt: skip
-IGNORED = ("slurm_max_num_timeout", "slurm_array_parallelism", "stderr_to_stdout")
+IGNORED = ("slurm_array_parallelism", "stderr_to_stdout")
+# submitit's slurm_* that are no flag of one word -> what they are.
+MORE = {"setup": (list, tuple), "max_num_timeout": (int,)}
 KEYWORDS = ("python", "max_num_timeout", "max_pickle_size_gb")
 STATES = {"pending": "PENDING", "starting": "PENDING", "succeeded": "COMPLETED"}
 PREFIX = re.compile(r"\[\S+ rank \d+\] ")  # of a line of `paddock logs`
 LINE = "----------------------"
+EXECUTOR = "SUBMITIT_EXECUTOR"  # variable of a job, as submitit sets it: slurm, local
 IN_BATCH = "the jobs of executor.batch() are submitted when the block ends"
 
 
@@ -54,12 +59,15 @@ class Job:
     def __init__(
         self, folder: str | Path, job_id: str = "", tasks: Sequence[int] = (0,)
     ) -> None:  # fmt: skip
-        """job_id: of a run that is recorded here; without it, submit() starts one."""
+        """job_id: of a job that is recorded here, Slurm's number or the run's id.
+
+        Without it, submit() starts one.
+        """
         self._folder, self._job_id, self._tasks = Path(folder).absolute(), job_id, tuple(tasks)
         self._run: paddock.Run | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_job_id": self.job_id, "_run": None}  # found again by its id
+        return {**vars(self), "_job_id": self.run_id, "_run": None}  # found again by its id
 
     @property
     def run(self) -> paddock.Run:
@@ -67,13 +75,18 @@ class Job:
         if self._run is None:
             if not self._job_id:
                 raise AttributeError(IN_BATCH)
-            self._run = paddock.Run.find(self._job_id)
+            self._run = _run_of(self._job_id)
         return self._run
 
     @property
     def job_id(self) -> str:
+        """Slurm's number of the job, for squeue and scancel; the id of the run without Slurm."""
+        return _slurm_number(self.run) or self.run.id
+
+    @property
+    def run_id(self) -> str:
         """The id of the run, for `paddock status`, `logs` and `stop`."""
-        return self._job_id or self.run.id
+        return self.run.id
 
     @property
     def num_tasks(self) -> int:
@@ -98,7 +111,7 @@ class Job:
             raise ValueError(f"task_id {task_id} must be between 0 and {self.num_tasks - 1}")
         if self.num_tasks == 1:
             return self
-        job = Job(self._folder, self.job_id, self._tasks[task_id : task_id + 1])
+        job = Job(self._folder, self.run_id, self._tasks[task_id : task_id + 1])
         job._run = self.run
         return job
 
@@ -169,6 +182,21 @@ class Job:
         return f'Job<job_id={self.job_id}, task_id={self.task_id}, state="{self.state}">'
 
 
+def _slurm_number(run: paddock.Run) -> str:
+    """Return the number that Slurm gave a run; "" if it is not Slurm's."""
+    handle = parse_handle(run.handle)
+    return handle.name if handle is not None and handle.backend == "slurm" else ""
+
+
+def _run_of(job_id: str) -> paddock.Run:
+    """Return the run of an id, ours or Slurm's. Raises UsageError if none is recorded."""
+    if job_id.isdecimal():  # Slurm begins again at 1 some day: the newest
+        for run in reversed(paddock.Run.all()):
+            if _slurm_number(run) == job_id:
+                return run
+    return paddock.Run.find(job_id)
+
+
 class AsyncJobProxy:
     """The methods of a job that wait, as coroutines. poll_interval: not used, there is no poll."""
 
@@ -194,8 +222,9 @@ class AutoExecutor:
     """Submits functions to Slurm where srun is found, else to this machine.
 
     folder: for links to the logs; %j is the job's id. cluster: local, slurm, or a site of
-    paddock.toml. slurm_python: the interpreter there. max_num_timeout and max_pickle_size_gb, also
-    with a prefix, are ignored. Raises ValueError for another cluster, TypeError for other keywords.
+    paddock.toml. slurm_python: the interpreter there. slurm_max_num_timeout: how often Slurm gets a
+    job back that was told to end in time. max_pickle_size_gb is ignored. Raises ValueError for
+    another cluster, TypeError for other keywords.
     """
 
     def __init__(self, folder: str | Path, cluster: str | None = None, **kwargs: Any) -> None:
@@ -210,6 +239,9 @@ class AutoExecutor:
         self.cluster = cluster or self.which()
         self.parameters: dict[str, Any] = {}
         self._python = kwargs.get("slurm_python")
+        timeouts = kwargs.get("slurm_max_num_timeout", kwargs.get("max_num_timeout"))
+        if timeouts is not None:
+            self.parameters["max_num_timeout"] = timeouts
         allowed = {f"{cluster}_{key}" for cluster in ("local", "slurm") for key in KEYWORDS}
         if self.cluster == "local":
             allowed.remove("local_python")  # the ranks of this machine have this Python
@@ -234,21 +266,27 @@ class AutoExecutor:
         if self._batch is not None:
             raise RuntimeError(f"parameters cannot be changed: {IN_BATCH}")
         given = {key: value for key, value in kwargs.items() if value is not None}
-        wrong, known = [], {*SLURM, *(LEFT_OUT if self.cluster == "local" else ())}
-        for key in [key for key in given if key in SLURM]:  # as SlurmExecutor has them
+        wrong, known = [], {*SLURM, *MORE, *(LEFT_OUT if self.cluster == "local" else ())}
+        for key in [
+            key for key in given if key in SLURM or key in MORE
+        ]:  # as SlurmExecutor has them
             given[f"slurm_{key}"] = given.pop(key)
         for key, value in given.items():
             cluster, _, name = key.partition("_")
             kinds = SHARED.get(key) or (SHARED.get(name) if cluster in ("local", "slurm") else None)
+            kinds = kinds or (MORE.get(name) if cluster == "slurm" else None)
             if kinds is not None and not isinstance(value, kinds):  # type: ignore[arg-type]
                 wrong.append(f"{key}={value!r}: not a {kinds}")
             elif kinds is None and key not in IGNORED and (cluster != "slurm" or name not in known):
                 wrong.append(f"{key}: unknown, or only submitit has it")
         if wrong:
-            hint = ", ".join([*SHARED, *(f"slurm_{name}" for name in SLURM)])
+            hint = ", ".join([*SHARED, *(f"slurm_{name}" for name in (*SLURM, *MORE))])
             raise NameError("\n".join([*wrong, f"Paddock takes {hint}; sites take sbatch_lines"]))
         if self.cluster == "local" and given.get("nodes", 1) > 1:
             raise ValueError("a local job has one node: nodes=1")
+        if "slurm_array_parallelism" in given and self.cluster != "local":
+            what = "slurm_array_parallelism has no effect: all jobs of map_array() may run at once"
+            warnings.warn(what, stacklevel=2)
         own = "local_" if self.cluster == "local" else "slurm_"  # these win
         self.parameters.update({key: given[key] for key in given if key in SHARED})
         own_given = {key.removeprefix(own): given[key] for key in given if key.startswith(own)}
@@ -269,8 +307,8 @@ class AutoExecutor:
 
     def submit(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Job:
         """Submit a function. Raises UsageError for what cannot be pickled or is not possible."""
-        if hasattr(fn, "checkpoint"):
-            what = "Paddock does not call checkpoint(): save when paddock.should_stop() is true"
+        if hasattr(fn, "checkpoint") and not self._is_slurm():
+            what = "checkpoint() is called on Slurm only: save when paddock.should_stop() is true"
             warnings.warn(what, stacklevel=2)
         tasks = self.parameters.get("nodes", 1) * self.parameters.get("tasks_per_node", 1)
         job, call = Job(self.folder, tasks=range(tasks)), partial(fn, *args, **kwargs)
@@ -288,6 +326,12 @@ class AutoExecutor:
         """Submit functions without arguments, a job for each."""
         return [self.submit(fn) for fn in fns]
 
+    def _is_slurm(self) -> bool:
+        site = self.cluster
+        return site != "local" and (
+            find_site(site, env=os.environ, cwd=os.getcwd()).backend == "slurm"
+        )
+
     def _start(self, job: Job, call: partial[Any]) -> None:
         given = dict(self.parameters)
         minutes = given.get("timeout_min")
@@ -298,6 +342,7 @@ class AutoExecutor:
             "nproc": given.get("tasks_per_node", 1),
             "name": Label(given.get("name") or name_of(call.func)),
             "timeout": minutes * 60 if minutes else None,
+            "env": {EXECUTOR: self.cluster},
         }
         if self.cluster == "local":
             before, _, _ = str(self.folder).partition("%")
@@ -311,16 +356,30 @@ class AutoExecutor:
             for task in range(job.num_tasks):
                 job.task(task).paths.stdout.symlink_to(to / f"workerlog.{task}")
             return
-        flags = [word for key in SLURM if key in given for word in (SLURM[key], str(given[key]))]
-        if "mem_gb" in given:
-            flags += ["--memory", f"{given['mem_gb']:g}G"]
-        if gpus := given.get("gpus_per_node"):
-            flags += ["--gres", f"gpu:{gpus}"]
-        cpus = given.get("cpus_per_task")
-        site = f"{self.cluster},cpus={cpus * options['nproc']}" if cpus else self.cluster
-        nodes = given.get("nodes", 1)
-        options |= {"site": site, "nodes": nodes, "python": self._python}
-        job._run = paddock.submit(call, flags=flags, **options)
+        site = self.cluster
+        if cpus := given.get("cpus_per_task"):
+            site += f",cpus={cpus * options['nproc']}"
+        if self._is_slurm():
+            options["env"] = {EXECUTOR: "slurm"}
+            if "max_num_timeout" in given:
+                site += f",requeues={given['max_num_timeout']}"
+            if hasattr(call.func, "checkpoint"):
+                again = Checkpointed(call.func, name_of(call.func))
+                call = partial(again, *call.args, **call.keywords)
+        options |= {"site": site, "nodes": given.get("nodes", 1), "python": self._python}
+        job._run = paddock.submit(call, flags=_flags_of(given), **options)
+
+
+def _flags_of(given: Mapping[str, Any]) -> list[str]:
+    """Return the flags of `paddock submit` for submitit's parameters."""
+    flags = [word for key in SLURM if key in given for word in (SLURM[key], str(given[key]))]
+    if "mem_gb" in given:
+        flags += ["--memory", f"{given['mem_gb']:g}G"]
+    if gpus := given.get("gpus_per_node"):
+        flags += ["--gres", f"gpu:{gpus}"]
+    if lines := given.get("setup"):
+        flags += ["--setup", "\n".join(map(str, lines))]
+    return flags
 
 
 class LocalExecutor(AutoExecutor):

@@ -36,15 +36,18 @@ class DelayedSubmission:
 
 
 class Checkpointable:
-    """A base of callables with checkpoint(), which Paddock does not call; submit() says so."""
+    """A base of callables with checkpoint(), called on Slurm before the job is put back."""
 
     def checkpoint(self, *args: Any, **kwargs: Any) -> DelayedSubmission:
-        """Return what submitit submits again after a time-out or preemption."""
+        """Return what runs after a time-out or preemption: this object, as it is by then."""
         return DelayedSubmission(self, *args, **kwargs)  # type: ignore[arg-type]  # subclasses are
 
 
-class FunctionSequence:
-    """Functions that run one after the other in a job; their results are a list."""
+class FunctionSequence(Checkpointable):
+    """Functions that run one after the other in a job; their results are a list.
+
+    After a requeue those that had ended do not run again.
+    """
 
     def __init__(self, verbose: bool = False) -> None:
         self.verbose = verbose
@@ -96,7 +99,10 @@ class JobEnvironment:
         names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "NNODES", "NODE_RANK")
         numbers = (int(os.environ[f"PADDOCK_{name}"]) for name in names)
         self.cluster = "paddock"
-        self.job_id = self.raw_job_id = os.environ.get("PADDOCK_JOB_ID", "")
+        # As Job.job_id. In an allocation a local job sees Slurm's number, which is not its own.
+        is_slurm = os.environ.get("SUBMITIT_EXECUTOR") == "slurm"
+        named = os.environ.get("SLURM_JOB_ID") if is_slurm else None
+        self.job_id = self.raw_job_id = named or os.environ.get("PADDOCK_JOB_ID", "")
         self.global_rank, self.local_rank, self.num_tasks, self.num_nodes, self.node = numbers
         self.hostname = socket.gethostname()
         ends = os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",")
