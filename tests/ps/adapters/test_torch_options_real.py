@@ -192,3 +192,23 @@ def test_attributes_that_are_not_there_say_why(name: str) -> None:
         getattr(layer, name)
     with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         ps_torch.Embedding(FakeClient(), "t", 2, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets", "text"),
+    [
+        ([1, 2], None, "ids are int"),
+        ([[1, 2], [3]], None, "ids are list"),
+        (np.array([1, 2]), None, "ids are ndarray"),
+        ([np.array([1, 2])], None, "ids are ndarray"),
+        (None, None, "ids are NoneType"),
+        ({"item": torch.tensor([1])}, None, "ids are dict"),
+        (torch.tensor([1, 2]), [0, 1], "offsets are list"),
+    ],
+)
+def test_ids_that_are_no_tensors_are_refused(ids: object, offsets: object, text: str) -> None:
+    """In a sentence, as torch does; lists of tensors are bags, tuples too."""
+    with both(mode="sum") as (_, layer, _twin):
+        with pytest.raises(UsageError, match=f"table '.*': {text}, not a tensor"):
+            layer(ids, offsets)
+        assert layer((torch.tensor([1]), torch.tensor([2, 3]))).shape[0] == 2

@@ -113,6 +113,7 @@ class EmbeddingBase:
             self._check_weights(weights, array.size)
         given = None
         if clicks is not None:
+            self._check_tensors("clicks are", clicks)
             given = self.rows.check_clicks(self.framework.array(clicks), array.size)
         if self.padding_idx is not None:
             return self._forward_padded(array, like, starts, weights, given)
@@ -129,12 +130,14 @@ class EmbeddingBase:
         else:
             if offsets is not None:
                 raise UsageError("offsets beside a list of ids", hint="give one of the two")
+            self._check_tensors("ids are", *(ids if isinstance(ids, list | tuple) else [ids]))
             starts = bags_of([len(bag) for bag in ids])
             # Each by itself: joined to others, True would be an id and uint64 a float.
             bags = [as_keys(self.rows.table, array_of(bag)) for bag in ids]
             array = np.concatenate([np.zeros(0, np.int64), *bags])
             like = ids[0] if ids else None
         if offsets is not None:
+            self._check_tensors("offsets are", offsets)
             whole = as_whole("offsets", array_of(offsets), "int64: where each bag starts")
             starts = self._starts(whole.reshape(-1), array.size)
         if starts is not None and self.pooling == "none":
@@ -145,6 +148,15 @@ class EmbeddingBase:
                 hint="shape (bags, length), or flat ids with offsets, or a list of tensors",
             )
         return array, like, starts
+
+    def _check_tensors(self, what: str, *values: Any) -> None:
+        """Refuses what has no device to give the rows: lists of numbers, numpy's arrays."""
+        for value in values:
+            if not isinstance(value, self.framework.tensor):
+                raise UsageError(
+                    f"table {self.rows.table!r}: {what} {type(value).__name__}, not a tensor",
+                    hint="ids are a tensor of int64, or a list of such tensors, each a bag",
+                )
 
     def _starts(self, offsets: NDArray[Any], ids: int) -> Keys:
         if not self.include_last_offset:
