@@ -265,6 +265,21 @@ def test_what_is_named_travels_and_nothing_else(lab: Lab) -> None:
     assert secrets_in(lab.folders(), "hush-hush") == []
 
 
+def test_a_file_that_a_rule_kept_here_is_named(lab: Lab) -> None:
+    """By status and from Python, though the script opened it by a path of its host."""
+    name = lab.script("open(os.path.abspath('data/one.json'))\n")
+    (lab.project / ".gitignore").write_text("data/\n", "utf-8")
+    (lab.project / "data").mkdir()
+    (lab.project / "data" / "one.json").write_text("1", "utf-8")
+    lab.submitted("-n", "2", name)
+    lab.until("failed")
+    sentence = "data/one.json stayed here, in "
+    assert sentence in lab.paddock("status", "last").stdout
+    lines = ("try:", "  paddock.Run.find().wait()", "except paddock.RunFailedError as error:")
+    text = "\n".join(("import paddock", *lines, "  print(error)"))
+    assert sentence in lab.python(text).stdout
+
+
 def test_nothing_is_left_after_delete(lab: Lab) -> None:
     """No process, no directory, no entry; but what was fetched."""
     job = lab.submitted(lab.script("say('done', RANK)\n"))
