@@ -489,7 +489,7 @@ def test_lines_of_setup_run_before_the_ranks(lab: Lab, slurm: Slurm) -> None:
     lab.submitted("-n", "2", "--setup", lines, lab.script(text))
     status = lab.until("succeeded")
     until_said(lab, f"setup it's, a=b {status['id']}", 4)
-    for line, code in (("exit 0", 1), ("set -e\nfalse", 1), ("exit 7", 7)):
+    for line, code in (("exit 0", 1), ("set -e\nfalse", 1), ("exit 7", 7), ("if true", 2)):
         lab.submitted("-n", "1", "--setup", line, lab.script(text))
         status = lab.until("failed")
         assert (status["why"], status["code"]) == ("a line of setup ended the job", code)

@@ -1,9 +1,10 @@
 """Lines of the user's shell that run before the launchers: `setup`. Pure.
 
-    (eval LINES; cd JOB; exec srun ...)
+    (bash -n LINES; eval LINES; cd JOB; exec srun ...)
 
 They run in bash, as such lines are written for it, and in a subshell: what they set reaches the
-ranks, and neither `exit`, `set -e` nor a name of ours in them harms the script.
+ranks, and neither `exit`, `set -e` nor a name of ours in them harms the script. What bash cannot
+read ends the job, too: eval alone would go on to the ranks.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def setup_values(
     text = shlex.quote("\n".join(lines))
     where = "--setup" if submission.extra.get("setup") else submission.source("setup")
     return {
-        "SETUP": f'rm -f "$inner/ready"; (eval {text}\n{names}; cd {cwd} && : >"$inner/ready" &&',
+        "SETUP": f'rm -f "$inner/ready"; (setup={text}; bash -n -c "$setup" || exit 2\n'
+        f'eval "$setup"\n{names}; cd {cwd} && : >"$inner/ready" &&',
         "SETUP_WHY": f"{where}; the ranks begin in the working directory all the same",
         "EXEC": "exec ",
         "END": ")",
