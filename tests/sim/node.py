@@ -184,6 +184,9 @@ class NodeRunner:
         self.procs, self.supervisor = {}, None
         self.events.stopped(attempt)
 
+    def pause(self, *, is_paused: bool) -> None:
+        del is_paused
+
     def forward(self, number: int) -> None:
         del number
 

@@ -338,6 +338,11 @@ class Member:
         """Pass a signal that means nothing to a launcher on to the processes."""
         self._node.forward(number)
 
+    def pause(self, *, is_paused: bool) -> str:
+        """Let the processes of this node stand still, or go on; returns how many, for people."""
+        self._node.pause(is_paused=is_paused)
+        return count(len(self._node.pids()), "process", "processes")
+
     def stop(self, number: int, *, now: bool) -> None:
         """As on_signal, for `paddock stop`. now: every process here is killed at once."""
         if not self._signals:

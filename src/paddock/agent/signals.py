@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
-from paddock.local.guardian import LOSSES
+from paddock.local.guardian import LOSSES, from_guardian
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,9 +27,16 @@ class LauncherSignals:
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         self._heard: dict[int, list[int]] = {}
+        self._paused_at: float | None = None  # by the loop's clock
+        launcher.at_end(self.wake_guardian)
+        for number in (signal.SIGTSTP, signal.SIGCONT):
+            self.watch(number, from_guardian(number))
 
     def take(self, number: int, *, is_handed_on: bool) -> None:
         """Act on a signal, in the loop, unless it has come the other way already."""
+        if number in (signal.SIGTSTP, signal.SIGCONT):
+            self._pause(number == signal.SIGTSTP)
+            return
         if number in LOSSES:
             self._launcher.member.on_signal(signal.SIGTERM, LOSSES[number])
             return
@@ -42,6 +50,21 @@ class LauncherSignals:
             self._launcher.member.forward(number)
         else:
             self._launcher.member.on_signal(number)
+
+    def _pause(self, is_paused: bool) -> None:
+        """The guardian has been stopped by Ctrl-Z, or goes on; this process never stops."""
+        member, now = self._launcher.member, self._launcher.loop.now()
+        since, self._paused_at = self._paused_at, now if is_paused else None
+        count = member.pause(is_paused=is_paused)
+        if is_paused:
+            member.say("INFO", f"paused: {count} stand still; `fg` or `bg` goes on")
+        elif since is not None:
+            member.say("INFO", f"goes on after {now - since:.0f} s")
+
+    def wake_guardian(self) -> None:
+        """Let a guardian that Ctrl-Z has stopped see that the job is over."""
+        if self._paused_at is not None:
+            os.kill(os.getppid(), signal.SIGCONT)
 
     def watch(self, number: int, came_as: int) -> None:
         """Take the signal `number` whenever `came_as` comes."""

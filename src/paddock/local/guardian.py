@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+PAUSING = "SIGTSTP"  # Ctrl-Z of a terminal
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
 OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
 # By these the daemon of a submitted job (backends/node/daemon.py) tells the guardian that no user
@@ -93,8 +94,9 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record
     """Wait for the launcher, forwarding signals; then end whatever it left. Returns exit code."""
     import signal
 
-    forwarded = forwarded_signals()
-    wanted = {*forwarded, signal.SIGCHLD}  # which also tells that it was stopped
+    pausing = pausing_signals()
+    # The end of the launcher sends SIGCHLD, and so does its being stopped.
+    wanted = {*forwarded_signals(), *pausing, signal.SIGCHLD}
     asked = stopped_parts = 0
     why = ""
     while (status := _reap(launcher_pid)) is None:
@@ -108,6 +110,9 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record
             os.kill(launcher_pid, signal.SIGKILL)
             why = f" (stopped for longer than its lease of {lease_seconds:g} s allows)"
         if info is None or info.si_signo == signal.SIGCHLD:
+            continue
+        if info.si_signo in pausing:
+            pause(lambda number: os.kill(launcher_pid, number))
             continue
         asked += info.si_signo not in (signal.SIGUSR1, signal.SIGUSR2)
         number = from_guardian(info.si_signo) if asked < ASKED_MAX else signal.SIGKILL
@@ -126,6 +131,24 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record
     text += f"processes it left behind and that were ended: {left}"
     last_words(f"paddock: error: {text}\n", record, text)
     return EXIT_SIGNAL_BASE + killed_by
+
+
+def pause(send: Callable[[int], object]) -> None:
+    """Stop this process as Ctrl-Z does, until it is continued (fg, bg, SIGCONT).
+
+    send: signals the launcher, which itself goes on: it pauses its ranks before, and continues them
+    after. A process in an orphaned process group, as below no shell with jobs, does not stop
+    (setpgid(2)): the ranks go on at once.
+    """
+    import signal
+
+    send(from_guardian(signal.SIGTSTP))
+    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTSTP)
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.signal(signal.SIGTSTP, handler)
+    send(from_guardian(signal.SIGCONT))
 
 
 def _reap(launcher_pid: int) -> int | None:
@@ -181,7 +204,7 @@ def reset_signals() -> None:
     """
     import signal
 
-    kept = {getattr(signal, name, None) for name in (*ENDING, *OF_PYTHON)}
+    kept = {getattr(signal, name, None) for name in (*ENDING, *OF_PYTHON, PAUSING)}
     for number in signal.valid_signals() - kept:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -196,6 +219,13 @@ def forwarded_signals() -> set[int]:
     wanted = {getattr(signal, name) for name in ENDING}
     kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
     return kept | {signal.SIGUSR1, signal.SIGUSR2, *LOSSES}
+
+
+def pausing_signals() -> set[int]:
+    """SIGTSTP, unless our parent ignores it."""
+    import signal
+
+    return {signal.SIGTSTP} if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN else set()
 
 
 def from_guardian(number: int) -> int:
@@ -214,8 +244,8 @@ def hold_signals() -> None:
     """Block the forwarded signals and SIGCHLD until ``take_signals``, and unblock all others."""
     import signal
 
-    wanted = forwarded_signals()
-    handed_on = {from_guardian(number) for number in wanted}
+    wanted = forwarded_signals() | pausing_signals()
+    handed_on = {from_guardian(number) for number in (*wanted, signal.SIGCONT)}
     signal.pthread_sigmask(signal.SIG_SETMASK, {*wanted, *handed_on, signal.SIGCHLD})
 
 

@@ -34,15 +34,15 @@ def living_children(keep: Set[int]) -> list[int]:
     ]
 
 
-def terminate(groups: Set[int], keep: Set[int]) -> None:
-    """Send SIGTERM to all descendants in other process groups than these.
+def terminate(groups: Set[int], keep: Set[int], number: int = signal.SIGTERM) -> None:
+    """Send SIGTERM, or another signal, to all descendants in other process groups than these.
 
     timeout(1), setsid(1) and a shell's `set -m` make such groups. keep: of these children neither
     they nor their descendants get it.
     """
     for parent, pid in _descendants(keep):
         if _group_of(pid) not in groups:
-            _signal(pid, parent, signal.SIGTERM)
+            _signal(pid, parent, number)
 
 
 def ask(number: int, first: int, keep: Set[int]) -> None:

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
             """Tell the people at this node."""
 
 
+SIGCONT, SIGSTOP = 18, 19
 DRAIN_SECONDS = 5.0
 SLOW_SECONDS = 5.0  # of a restart, until the first line of any rank
 
@@ -155,6 +156,7 @@ class NodeRunner:
         self.ended: AttemptProcesses | None = None  # the latest attempt, once it has ended
         self._began_at = 0.0  # monotonic seconds, of this attempt; 0.0 until all have begun
         self._slow_note = ""
+        self._is_paused = False
 
     @property
     def is_running(self) -> bool:
@@ -346,6 +348,8 @@ class NodeRunner:
         for failure in failures:
             if failure is not None:
                 self._feed(failure)
+        if self._is_paused:
+            self._signal_all(SIGSTOP)
         if was_forking:
             self.reap()  # what could not be told from ranks until now
 
@@ -474,6 +478,20 @@ class NodeRunner:
             if self._supervisor is not None and child.key in self._supervisor.alive:
                 os.kill(child.pid, number)
 
+    def pause(self, *, is_paused: bool) -> None:
+        """Let all that runs here stand still (Ctrl-Z), also what starts from now on, or go on."""
+        self._is_paused = is_paused
+        self._signal_all(SIGSTOP if is_paused else SIGCONT)
+
+    def _signal_all(self, number: int) -> None:
+        """Send a signal to the processes' groups, and to what has a group of its own below them."""
+        from paddock.local.lingering import terminate
+
+        groups = {child.pid for child in self._children.values()}
+        for key in self._children:
+            self._signal_group(SignalGroup(key, number))
+        terminate(groups, self._pids_of_ours() - groups, number)
+
     def _on_ended(self, child: ChildProcess) -> None:
         self._loop.unwatch(child.pidfd)
         # WNOWAIT: the zombie keeps its pid, and with it the group id, until the attempt is over.
@@ -519,7 +537,10 @@ class NodeRunner:
         self._feed(TimerFired())
 
     def _do_all(self, actions: list[Action]) -> None:
-        if any(isinstance(a, SignalGroup) and a.signal != SIGKILL for a in actions):
+        is_asked = any(isinstance(a, SignalGroup) and a.signal != SIGKILL for a in actions)
+        if is_asked and self._is_paused:
+            self._signal_all(SIGCONT)  # what stands still cannot save
+        if is_asked:
             actions = self._ask(actions)
         for number, action in enumerate(actions):
             if isinstance(action, KillDescendants):

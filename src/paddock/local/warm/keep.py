@@ -23,7 +23,13 @@ from time import sleep
 
 from paddock import __version__
 from paddock.errors import EXIT_SIGNAL_BASE
-from paddock.local.guardian import ASKED_MAX, children_of, forwarded_signals
+from paddock.local.guardian import (
+    ASKED_MAX,
+    children_of,
+    forwarded_signals,
+    pause,
+    pausing_signals,
+)
 from paddock.local.runs.control import peer_uid, short_path
 from paddock.local.runs.entry import CALLER_FD
 from paddock.local.warm.profile import make_folder
@@ -392,10 +398,11 @@ def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
     except OSError:
         pass
     asked = 0
+    ending = forwarded_signals() - {signal.SIGUSR1, signal.SIGUSR2}
 
-    def forward(number: int, _frame: object) -> None:
+    def forward(number: int, _frame: object = None) -> None:
         nonlocal asked
-        asked += number not in (signal.SIGUSR1, signal.SIGUSR2)
+        asked += number in ending
         force = signal.SIGCONT if asked < ASKED_MAX else SIGKILL
         try:  # not to its pid: it may run another's job when we hear of it (Ctrl-Z)
             connection.socket.send(bytes([number]))
@@ -405,6 +412,8 @@ def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
 
     for number in forwarded_signals():
         signal.signal(number, forward)
+    for number in pausing_signals():
+        signal.signal(number, lambda _number, _frame: pause(forward))
     poller = select.poll()
     if caller.isdecimal():
         poller.register(connection.socket, select.POLLIN)
