@@ -8,6 +8,7 @@ import pytest
 
 from paddock.local.ending import (
     TAIL_LINES,
+    TRACEBACK,
     ends_with_traceback,
     explain_end,
     find_traceback,
@@ -219,3 +220,12 @@ def test_a_native_stack_of_paddle_is_no_traceback() -> None:
     assert find_traceback(tail) == find_traceback(b"written in C++ x") == ""
     assert "`Termination signal` is detected" in explain_end(tail)
     assert find_traceback(PYTHON + tail).startswith("Traceback (most recent call last)")
+
+
+@pytest.mark.parametrize(
+    "message", ["Caught ValueError in worker process 0.\nOriginal ", "the worker failed:\n"]
+)
+def test_a_traceback_within_a_message_hides_no_exception(message: str) -> None:
+    inner = f'{TRACEBACK}:\n  File "data.py", line 9, in read\nValueError: label 7'
+    outer = f'{TRACEBACK}:\n  File "train.py", line 3, in <module>\nRuntimeError: {message}{inner}'
+    assert explain_end(f"step 1\n{outer}\n".encode()) == outer

@@ -300,8 +300,8 @@ def explain_end(tail: bytes, *, is_uncaught: bool = True) -> str:
     above, _, below = _text(tail).rpartition(traceback)
     rest = below.strip("\n").split("\n") if below.strip() else []
     links = [traceback]
-    while (start := _beginning_of_link(above)) >= 0:
-        links.insert(0, above[start:].rstrip())
+    while (start := _beginning_of_link(above, links[0])) >= 0:
+        links[:1] = _joined(above[start:], links[0])
         above = above[:start]
     if len(rest) > TAIL_LINES:  # the message goes on at the top, the last words are at the bottom
         rest = [*rest[: TAIL_LINES // 2], "...", *rest[-TAIL_LINES // 2 :]]
@@ -313,12 +313,30 @@ def last_words(culprit: Exit) -> str:
     return explain_end(culprit.tail.encode(), is_uncaught=culprit.code == EXIT_EXCEPTION)
 
 
-def _beginning_of_link(above: str) -> int:
+def _beginning_of_link(above: str, link: str) -> int:
     """The place where the traceback begins that led to one below this text; -1 for none."""
-    if not above.rstrip().endswith(CHAINS):
+    if not (above.rstrip().endswith(CHAINS) or _is_quoted(above, link)):
         return -1
     start = above.rfind(TRACEBACK)
     return above.rfind("\n", 0, start) + 1 if start >= 0 else -1
+
+
+def _is_quoted(above: str, link: str) -> bool:
+    """Return True if this traceback stands in the message of the exception that is above it.
+
+    That is what a loader's worker and a pool leave: "ValueError: Caught ... process 0." and below
+    it "Original Traceback ...", or "RuntimeError: worker failed:" and the worker's traceback.
+    """
+    outer = find_traceback(above.encode())
+    is_told = outer.endswith(":") or not link.startswith(TRACEBACK)
+    return bool(outer) and is_told and above.rstrip().endswith(outer)
+
+
+def _joined(upper: str, link: str) -> list[str]:
+    """Return two links, or the single text that they are where the lower is a message's."""
+    if _is_quoted(upper, link):
+        return [f"{upper.rstrip()}\n{link}"]
+    return [upper.rstrip(), link]
 
 
 # ------------------------------------------------------------------------------ OOM kills
