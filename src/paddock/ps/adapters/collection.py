@@ -227,6 +227,7 @@ class CollectionBase:
         ids = dict(zip(keys, np.split(values, stops[:-1]), strict=True))
         starts = {key: bags_of(row.tolist()) for key, row in zip(keys, lengths, strict=True)}
         every = look_up_all(self.client, self.bags, ids)
+        first.freshness.after_rows()
         spread, out = self.layer_type.framework.spread, dict[str, Any]()
         for bags, names, layer, found in zip(
             self.bags, self.names, self.layers, every, strict=True

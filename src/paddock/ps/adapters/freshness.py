@@ -5,6 +5,7 @@ their own batches, while this one waits or judges. So a model asks before it com
 
     it learns          nothing, unless client.changes moved since: a bare step(), an all_reduce()
     it judges          once a forward, whether the vector's version is another one; a pull if so
+    rows come          nothing, unless a server says with them that it has loaded a checkpoint since
     load(), barrier()  the client itself has the copies look (Client.watch)
 """
 
@@ -42,9 +43,15 @@ class Freshness:
         """A table's rows are about to be pulled; for the second time: for the next batch."""
         self._check(id(table))
 
+    def after_rows(self) -> None:
+        """They may be a loaded checkpoint's, and go with its dense values."""
+        if self._dense is not None:
+            self._dense.catch_up()
+
     # Not a part of what torch.compile makes of the model: it would be compiled anew each step.
     __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
     before_rows._torchdynamo_disable = True  # type: ignore[attr-defined]
+    after_rows._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _check(self, table: int) -> None:
         dense = self._dense

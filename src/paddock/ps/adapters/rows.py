@@ -114,6 +114,7 @@ class EmbeddingTable(DeclaredTable):
         name = self.table
         keys, inverse = unique(as_keys(name, ids))
         rows = self.client.pull(name, keys, distinct=True)
+        self.freshness.after_rows()
         if not self.spec.accessor.statistics:
             if clicks is not None:
                 raise UsageError(

@@ -452,9 +452,10 @@ class Client:
     @property
     def changes(self) -> int:
         """Another number when tables may have changed: by step(), set_dense(), load(), a barrier
-        or an all_reduce(). Of others' pushes between them it knows nothing.
+        or an all_reduce(), and when rows come of which a server says that it has loaded since. Of
+        others' pushes between them it knows nothing.
         """
-        return self.group.batch + self._changes
+        return self.group.batch + self.group.loads + self._changes
 
     @property
     def ended(self) -> int:
@@ -500,6 +501,8 @@ class Client:
         }
         self.peers[0].ask(Op.ARRIVE, where, step=self.group.step - 1, again=True)
         self._changes += 1  # The others may have loaded a checkpoint, or learned.
+        with self._one_thread:
+            self.strategy.check_loads(self.group)
 
     def status(self) -> list[dict[str, Any]]:
         """The status of each server."""
@@ -568,8 +571,10 @@ class Client:
             self.flush()
             checkpoint = load(self.peers, os.fspath(directory), of_job or self.place.job)
             self.group.progress = OffsetProgress(len(self.peers))
+            self.group.ask_loads()
             for table in self.group.tables:
                 self.strategy.forget(table)
+            self.strategy.forget_loaded(self.group)
         self._refresh_copies()
         problem = objection_to_resume(checkpoint, len(self.peers))
         if problem:

@@ -45,6 +45,11 @@ class Geo(Strategy):
         self._copies: dict[str, tuple[RemoteTable, GeoRows | GeoVector]] = {}
         # By table and server: the version whose changes are here.
         self._seen: dict[tuple[str, int], int] = {}
+        self._loads = 0  # of the group, when the copies were made
+
+    def join(self, group: ServerGroup) -> None:
+        super().join(group)
+        self._loads = group.loads
 
     def check_table(self, spec: TableSpec) -> None:
         refuse([*refusals(spec, "geo", adds_up=self._share == 1 < self.place.trainers)])
@@ -69,8 +74,27 @@ class Geo(Strategy):
         """Have copies of all this."""
         lacks: list[Wanted] = [(one, self._copy(one).missing(array)) for one, array in wanted]
         lacks = [one for one in lacks if len(one[1])]
-        for (remote, array), values in zip(lacks, group.pull(lacks) if lacks else (), strict=True):
+        if not lacks:
+            return
+        server_has = group.pull(lacks)
+        if self.forget_loaded(group):  # The rows of before do not go with these.
+            self._fetch(group, wanted)
+            return
+        for (remote, array), values in zip(lacks, server_has, strict=True):
             self._copy(remote).insert(array, values)
+
+    def check_loads(self, group: ServerGroup) -> None:
+        if self._copies:
+            group.ask_loads()
+        self.forget_loaded(group)
+
+    def forget_loaded(self, group: ServerGroup) -> bool:
+        has_loaded = group.loads != self._loads
+        self._loads = group.loads
+        if has_loaded:
+            for table in self._copies:
+                self.forget(table)
+        return has_loaded
 
     def push(
         self,
@@ -108,6 +132,7 @@ class Geo(Strategy):
     def flush(self, group: ServerGroup) -> None:
         """Send what was learned here, take over what was learned elsewhere."""
         self.unexchanged = 0
+        self.check_loads(group)  # Differences to what was before it are none to what is now.
         servers = range(len(group.peers))
         again = [server for server in servers if group.progress.has_more(server)]
         self._send(group, self._share)

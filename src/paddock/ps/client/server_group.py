@@ -59,7 +59,7 @@ class PullRequest:
 
     start, part: of the pull's keys, or of the vector. rows: those of the part, to be filled.
     refusal: when they did not come, as their shards are another server's now. version: of a vector
-    on that server, as it came.
+    on that server, as it came; of rows: the checkpoints that it has loaded.
     """
 
     server: int
@@ -199,12 +199,26 @@ class ServerGroup:
         self.all_ended: dict[int, int] = {}
         self.progress = OffsetProgress(len(peers))
         self._flight: Iterator[None] | None = None  # what was asked ahead
+        self._loads: dict[int, int] = {}  # by server
+        self.loads = 0  # another number when a server is known to have loaded a checkpoint
 
     def marks(self, of: int | None = None) -> list[OffsetMark]:
         """The progress that each server has of a trainer's batches; of this one by default."""
         trainer = str(self.peers[0].identity.trainer if of is None else of)
         asked = [peer.ask(Op.CONTROL, {"do": "progress"})["marks"] for peer in self.peers]
         return [OffsetMark(*marks.get(trainer, ())) for marks in asked]
+
+    def note_loads(self, server: int, loads: int) -> None:
+        """A server has loaded so many checkpoints, as it says; 0: an older one, which does not."""
+        if loads and self._loads.get(server) != loads:
+            self._loads[server] = loads
+            self.loads += 1
+
+    def ask_loads(self) -> None:
+        """Ask each server which checkpoints it has loaded."""
+        for peer in self.peers:
+            progress = peer.ask(Op.CONTROL, {"do": "progress"})
+            self.note_loads(peer.index, progress.get("loads", 0))
 
     @contextmanager
     def room(self, behind: int) -> Iterator[None]:
@@ -302,6 +316,9 @@ class ServerGroup:
         for pull in pulls:
             if isinstance(pull.remote.spec, DenseSpec):
                 pull.remote.versions = pull.versions()
+            else:
+                for one in pull.requests:
+                    self.note_loads(one.server, one.version)
             while refused := [one for one in pull.requests if one.refusal is not None]:
                 patience = patience or RetryBudget(self.peers[0].timeout)
                 refusals = [one.refusal for one in refused if one.refusal is not None]

@@ -63,7 +63,8 @@ class Strategy:
             fence = {"states": states, "nonce": group.session_nonce, "step": done}
             try:
                 for peer in group.peers:
-                    peer.ask(Op.FENCE, fence)
+                    answered = peer.ask(Op.FENCE, fence)
+                    group.note_loads(peer.index, answered.get("loads", 0))
                 break
             except RequestError as refusal:
                 if "newest" not in refusal.facts:
@@ -99,6 +100,13 @@ class Strategy:
 
         columns: [keys, (n,) int64], of those rows alone.
         """
+
+    def check_loads(self, group: ServerGroup) -> None:
+        """Ask the servers, where there are copies of tables, and forget_loaded()."""
+
+    def forget_loaded(self, group: ServerGroup) -> bool:
+        """Copies are void if the group knows of a load since; True if so."""
+        return False
 
     def set_rate(self, group: ServerGroup, remote: RemoteTable, rate: Rate) -> None:
         """A new rate from here on, in the order of what this trainer pushes; in sync of a step."""

@@ -6,7 +6,7 @@ table_records.py, snapshot_view.py and shards/records.py have the others.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from paddock.ps.group.messages import RECORDS as GROUP_RECORDS
 from paddock.ps.group.messages import GroupRules, record_from_json
@@ -226,6 +226,9 @@ class FenceRecord(LogRecord):
         store.states = store.states or list(self.data.get("states") or ())
         if incarnation >= store.incarnations.get(trainer, (0, ""))[0]:
             store.incarnations[trainer] = incarnation, str(self.data.get("nonce", ""))
+
+    def answer(self, store: Store) -> dict[str, Any]:
+        return {"loads": store.loads}
 
 
 def _lost_steps(store: Store, lost: int, newest: int, job: int) -> RequestError:

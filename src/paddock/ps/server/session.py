@@ -265,9 +265,10 @@ class Session:
             if held.ownership.active:
                 held.ownership.check_pull(shard_of(keys, held.spec.shards))
             held.table.pull(keys, rows)
+            loads = engine.store.loads
         self.pulls += 1
         engine.check_serving()  # The lease may have run out meanwhile.
-        self.stream.send(header._replace(flags=ANSWER), self._answer[:nbytes])
+        self.stream.send(header._replace(flags=ANSWER, step=loads), self._answer[:nbytes])
         self._is_small = nbytes <= SMALL_BYTES and not self.stream.is_tls
 
     def _pull_dense(self, header: Header, body: memoryview) -> None:

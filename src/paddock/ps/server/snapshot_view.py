@@ -302,6 +302,7 @@ class LoadRecord(LogRecord):
                     state["version"] = np.full(len(state["keys"]), lsn, np.int64)
                     state["rewritten"] = np.array([lsn], np.int64)
                 held.table.load_shard(shard, state)
+        store.loads += 1  # Under the tables' locks: who pulls new rows is told.
 
     def after_write(self, server: Server) -> None:
         if server.snapshots is None:

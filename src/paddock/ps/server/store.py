@@ -68,6 +68,7 @@ class Store:
         self.rounds: dict[str, object] = {}
         self.dropped: dict[str, int] = {}  # rows it dropped
         self.offsets = TrainerOffsets()
+        self.loads = 1  # and one for each checkpoint taken over; 0 in an answer: not known
         self.kv: dict[str, Any] = {}  # of what is hosted here; services.py
         # Of a server of a pair: (term, position of its record) of each primary; replication/.
         self.history: tuple[tuple[int, int], ...] = ()
@@ -156,10 +157,12 @@ class Store:
         return {**facts, "size": held.spec.size}
 
     def progress(self) -> dict[str, Any]:
-        """{"step": of the job, "committed": in sync, "marks": of each trainer's data after it}."""
+        """{"step": of the job, "committed": in sync, "marks": of each trainer's data after it,
+        "loads": checkpoints taken over}."""
         return {
             "step": max((held.step for held in self.tables), default=0),
             "committed": self.committed,
+            "loads": self.loads,
             "marks": self.offsets.marks(self.committed if self.is_sync else None),
         }
 
@@ -222,6 +225,7 @@ class Store:
             "group": None if self.group is None else self.group.to_json(),
             "offsets": to_json(self.offsets),
             "kv": dict(self.kv),
+            "loads": self.loads,
             "steps": self.steps(),
             "rates": self.rates(),
             "moves": {held.spec.name: held.ownership.to_json() for held in self.tables},
@@ -267,6 +271,7 @@ class Store:
             self.group = GroupState.from_json(self.rules, values["group"])
         self.offsets = value_from(TrainerOffsets, values["offsets"])
         self.kv = dict(values["kv"])
+        self.loads = values.get("loads", 1)  # A snapshot of an older release has none.
         for held in self.tables:
             name, mine = held.spec.name, _of(held, arrays)
             held.ownership.restore(values["moves"][name], mine)
