@@ -198,3 +198,41 @@ def test_a_process_gets_the_signal_that_it_handles(
         for number in (signal.SIGINT, signal.SIGTERM)
     ]
     assert chosen == [getattr(signal, name) if name else 0 for name in (first, then)]
+
+
+# What people write around a training command, to have its output in a file, too.
+PIPES = {
+    "tee": "{python} {script} 2>&1 | tee log.txt",
+    "two filters": "{python} {script} | grep --line-buffered . | cat; echo over",
+    "substitution": "exec > >(tee log.txt) 2>&1\n{python} {script}\necho over",
+}
+PRINTS = """
+def save(number, frame):
+    tell("saving", RANK)
+    gate()
+    print("nearly saved", flush=True)
+    open(f"saved.{RANK}", "w").close()
+    sys.exit(0)
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, save)
+tell("up", RANK, os.getpid())
+forever()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("pipe", PIPES)
+def test_what_reads_the_output_of_a_trainer_outlives_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, pipe: str, number: int
+) -> None:
+    """A signal would end tee at once, and the trainer with the next line that it prints."""
+    monkeypatch.setitem(WRAPPERS, pipe, PIPES[pipe])
+    running = world.start("--nproc_per_node", 2, *wrapped(world, PRINTS, pipe))
+    world.events.wait("up", count=2)
+    running.signal_group(number)
+    world.events.wait("saving", count=2)
+    world.open_gate(2)
+    ended = running.end()
+    assert (ended.code, ended.left) == (128 + number, [])
+    assert len(list(world.folder.glob("saved.*"))) == 2
+    assert all(b"nearly saved" in world.log(rank) for rank in range(2))

@@ -45,15 +45,47 @@ def terminate(groups: Set[int], keep: Set[int], number: int = signal.SIGTERM) ->
             _signal(pid, parent, number)
 
 
-def ask(number: int, first: int, keep: Set[int]) -> None:
+def ask(number: int, first: int, keep: Set[int], filters: Set[int]) -> None:
     """Send each descendant, once, the signal that it can do most with: signal_for. keep: as above.
 
     first: the signal that told the job to end; number: it, or the SIGTERM that follows it.
+    filters: those of them that get none, see find_filters.
     """
     for parent, pid in _descendants(keep):
-        chosen = _choose(number, first, pid)
+        chosen = 0 if pid in filters else _choose(number, first, pid)
         if chosen:
             _signal(pid, parent, chosen)
+
+
+def find_filters(first: int, keep: Set[int]) -> set[int]:
+    """Return what reads, by a pipe, the output of a descendant that may be saving: tee(1), say.
+
+    It ends with its writers. If the signal ended it before, what a trainer prints while it saves
+    would end that one (SIGPIPE). first, keep: as above.
+    """
+    pids = [pid for _, pid in _descendants(keep)]
+    readers = {pid: pipe for pid in pids if (pipe := _pipe_of(pid, 0))}
+    if not readers:
+        return set()
+    handled = 1 << first - 1 | 1 << signal.SIGTERM - 1
+    savers = {pid for pid in pids if _masks(pid)[1] & handled}
+    outputs = {pid: {_pipe_of(pid, 1), _pipe_of(pid, 2)} for pid in pids}
+    filters = set[int]()
+    while True:
+        pipes = set[str]().union(*(outputs[pid] for pid in savers | filters))
+        found = {pid for pid, pipe in readers.items() if pipe in pipes} - savers
+        if found <= filters:
+            return filters
+        filters |= found
+
+
+def _pipe_of(pid: int, fd: int) -> str:
+    """Return the name of the pipe that a process has there (proc(5)), "" if it is none."""
+    try:
+        name = os.readlink(f"/proc/{pid}/fd/{fd}")
+    except OSError:
+        return ""
+    return name if name.startswith("pipe:") else ""
 
 
 def signal_for(number: int, first: int, *, caught: int, ignored: int) -> int:
@@ -75,7 +107,17 @@ def signal_for(number: int, first: int, *, caught: int, ignored: int) -> int:
 
 
 def _choose(number: int, first: int, pid: int) -> int:
-    """Source: proc(5), SigIgn and SigCgt of /proc/pid/status."""
+    name, caught, ignored = _masks(pid)
+    if not name or name in FORWARDERS:
+        return 0
+    return signal_for(number, first, caught=caught, ignored=ignored)
+
+
+def _masks(pid: int) -> tuple[str, int, int]:
+    """Return the name of a process, "" if it has ended, and the signals it handles and ignores.
+
+    Source: proc(5), SigCgt and SigIgn of /proc/pid/status.
+    """
     fields: dict[str, str] = {}
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as f:
@@ -83,11 +125,9 @@ def _choose(number: int, first: int, pid: int) -> int:
                 name, _, text = line.partition(":")
                 fields[name] = text.strip()
     except OSError:
-        return 0  # it has ended
-    if fields.get("Name") in FORWARDERS:
-        return 0
+        return "", 0, 0
     caught, ignored = (int(fields.get(name, "0"), 16) for name in ("SigCgt", "SigIgn"))
-    return signal_for(number, first, caught=caught, ignored=ignored)
+    return fields.get("Name", ""), caught, ignored
 
 
 def _descendants(keep: Set[int]) -> Iterator[tuple[int, int]]:

@@ -575,19 +575,21 @@ class NodeRunner:
     def _ask_trainers(self, number: int) -> bool:
         """Signal what ranks have started in process groups of their own.
 
-        Where another signal came before SIGTERM, all that descends from ranks, and return True.
+        Where another signal came before SIGTERM, or a filter reads what ranks print, all that
+        descends from ranks, and return True.
         """
-        from paddock.local.lingering import ask, terminate
+        from paddock.local.lingering import ask, find_filters, terminate
 
         supervisor = self._supervisor
         assert supervisor is not None
         groups = {child.pid for child in self._children.values()}
         servers = {c.pid for c in self._children.values() if supervisor.is_own_server(c.key)}
         keep = self._pids_of_ours() - groups | servers
-        if supervisor.first_signal == SIGTERM:
+        filters = find_filters(supervisor.first_signal, keep)
+        if supervisor.first_signal == SIGTERM and not filters:
             terminate(groups, keep)
             return False
-        ask(number, supervisor.first_signal, keep)
+        ask(number, supervisor.first_signal, keep, filters)
         return True
 
     def _left_behind(self) -> list[int]:
