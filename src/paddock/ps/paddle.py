@@ -27,6 +27,7 @@ from paddock.ps.adapters.collection import Bags, CollectionBase, KeyedJagged
 from paddock.ps.adapters.dense import DenseBase, ModelParameters
 from paddock.ps.adapters.embedding import EmbeddingBase
 from paddock.ps.adapters.framework import Framework
+from paddock.ps.adapters.freshness import at_once, never
 from paddock.ps.adapters.trainer import TrainerBase
 from paddock.ps.optimizers.schedules import Rate
 
@@ -106,6 +107,8 @@ PADDLE = Framework(
     state=lambda layer: layer.state_dict().values(),
     assign=lambda tensor, values: tensor.set_value(values),
     with_gradients=paddle.is_grad_enabled,
+    in_one_graph=never,
+    apart=at_once,
     share=_share,
     leaf=_leaf,
     spread=_spread,

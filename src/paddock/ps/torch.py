@@ -12,6 +12,7 @@ The optimizers run on the servers; torch computes losses and gradients, any torc
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -52,6 +53,30 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
 def _versions(vector: ModelParameters) -> list[int]:
     """How often torch changed each in place: by init, clamp_, another optimizer's step."""
     return [one._version for one in vector.tensors]
+
+
+def _apart(call: Callable[..., object], *values: object) -> None:
+    if "torch._dynamo" in sys.modules:  # Which takes a second to import, and only it compiles.
+        call = torch.compiler.disable(call)
+    call(*values)
+
+
+_apart._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+def _in_one_graph() -> bool:
+    """True while torch.compile(fullgraph=True) or a strict export reads a model."""
+    if not torch.compiler.is_compiling():
+        return False
+    # torch tells nowhere else whether a graph may have a break.
+    try:
+        reader = torch._dynamo.symbolic_convert.InstructionTranslator.current_tx()
+    except AttributeError:  # An export that runs the model, or a torch that tells it elsewhere.
+        return False
+    return any(getattr(reader, name, False) for name in ("one_graph", "error_on_graph_break"))
+
+
+_in_one_graph._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as torch.compiler does
 
 
 def _share(vector: ModelParameters) -> Callable[[], object]:
@@ -123,6 +148,8 @@ TORCH = Framework(
     state=lambda module: module.state_dict(keep_vars=True).values(),
     assign=lambda tensor, values: tensor.data.copy_(torch.from_numpy(values)),
     with_gradients=torch.is_grad_enabled,
+    in_one_graph=_in_one_graph,
+    apart=_apart,
     share=_share,
     leaf=_leaf,
     spread=_spread,

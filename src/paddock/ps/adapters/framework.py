@@ -24,7 +24,9 @@ class Framework:
     the other. modules: a module and all within it. trained: (name, parameter) of those that learn.
     state: what is the module's, these or others. assign: gives a tensor new values.
 
-    with_gradients: whether a graph is recorded now, which no_grad prevents.
+    with_gradients: whether a graph is recorded now, which no_grad prevents. in_one_graph: whether a
+    model is being compiled as one graph, which nothing interrupts later. apart(call,
+    *values): the call, which no compiler reads.
 
     share(vector): its tensors get its values, where they can its memory. It returns what brings
     them what was pulled later. leaf(rows, like, learns, take): the rows as the leaf of a graph, on
@@ -43,6 +45,8 @@ class Framework:
     state: Callable[[Any], Iterable[Any]]
     assign: Callable[[Any, Floats], None]
     with_gradients: Callable[[], bool]
+    in_one_graph: Callable[[], bool]
+    apart: Callable[..., None]
     share: Callable[[Any], Callable[[], object]]
     leaf: Callable[[Floats, Any, bool, Callable[[Floats], None]], Any]
     spread: Callable[[Any, NDArray[Any], Sequence[int], Keys | None, str, Any], Any]

@@ -11,10 +11,21 @@ their own batches, while this one waits or judges. So a model asks before it com
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paddock.ps.adapters.dense import DenseBase
+
+
+def never() -> bool:
+    """For frameworks without such a compiler."""
+    return False
+
+
+def at_once(call: Callable[..., object], *values: object) -> None:
+    """As never()."""
+    call(*values)
 
 
 class Freshness:
@@ -24,11 +35,19 @@ class Freshness:
 
     def __init__(self, dense: DenseBase | None, module: Any = None) -> None:
         self._dense, self._module = dense, module
+        self._in_one_graph = never if dense is None else dense.framework.in_one_graph
+        self._apart = at_once if dense is None else dense.framework.apart
         # Tables looked up in since the servers were last asked, in an evaluation; None: learning.
         self._looked_up: set[int] | None = None
 
     def __call__(self, module: Any, inputs: object) -> None:
-        self._check(0)
+        # A compiler that makes one graph of a model can leave no place in it to ask servers.
+        if not self._in_one_graph():
+            self.before_forward()
+
+    def before_forward(self) -> None:
+        """A module is about to compute."""
+        self._apart(self._check, 0)
 
     def end(self) -> None:
         """Another one watches over the module now."""
@@ -41,15 +60,15 @@ class Freshness:
 
     def before_rows(self, table: object) -> None:
         """A table's rows are about to be pulled; for the second time: for the next batch."""
-        self._check(id(table))
+        self._apart(self._check, id(table))
 
     def after_rows(self) -> None:
         """They may be a loaded checkpoint's, and go with its dense values."""
         if self._dense is not None:
-            self._dense.catch_up()
+            self._apart(self._dense.catch_up)
 
     # Not a part of what torch.compile makes of the model: it would be compiled anew each step.
-    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+    before_forward._torchdynamo_disable = True  # type: ignore[attr-defined]
     before_rows._torchdynamo_disable = True  # type: ignore[attr-defined]
     after_rows._torchdynamo_disable = True  # type: ignore[attr-defined]
 
