@@ -229,3 +229,10 @@ def test_a_traceback_within_a_message_hides_no_exception(message: str) -> None:
     inner = f'{TRACEBACK}:\n  File "data.py", line 9, in read\nValueError: label 7'
     outer = f'{TRACEBACK}:\n  File "train.py", line 3, in <module>\nRuntimeError: {message}{inner}'
     assert explain_end(f"step 1\n{outer}\n".encode()) == outer
+
+
+def test_a_bar_before_a_traceback_is_shown_in_its_last_state() -> None:
+    """tqdm's has no newline behind it when the exception comes."""
+    raised = f'{TRACEBACK}:\n  File "train.py", line 3, in <module>\nKeyError: 7'
+    shown = explain_end(f"\r 10%|#  \r 20%|## \r 30%|###{raised}\n".encode())
+    assert shown == f" 30%|###{raised}"

@@ -207,9 +207,15 @@ def test_verbs_name_the_exception_and_the_command_that_shows_its_traceback(
     what, _, command = last.partition(": paddock ")
     assert what == "  its traceback"
     assert "ValueError: label 7" in terminal.type(*shlex.split(command)).stdout
-    leaves = terminal.world.script("print('epoch 3: the loss is NaN'); sys.exit(77)")
+    leaves = terminal.world.script(
+        "import traceback\n"
+        "try: int('x')\n"
+        "except ValueError: traceback.print_exc()\n"
+        "print('epoch 3: the loss is NaN', flush=True); sys.exit(77)"
+    )
     assert terminal.run(leaves).code == 77
     assert " exited with code 77; last line: epoch 3: the loss is NaN" in terminal.status()["why"]
+    assert terminal.type("status").stdout.splitlines()[-1].startswith("  its last lines: paddock ")
 
 
 def test_a_run_that_is_killed_is_lost(terminal: Terminal) -> None:

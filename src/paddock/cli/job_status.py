@@ -19,6 +19,7 @@ from paddock.backends.registry import RegisteredJob
 from paddock.backends.status import POLL_SECONDS, ask, ask_all, exit_code, shown_name
 from paddock.backends.text import age, clean, coloured, list_lines, status_lines, word_of
 from paddock.backends.types import FINAL, JobStatus, LogChunk, LogQuery
+from paddock.core.attempt.exits import EXIT_EXCEPTION
 from paddock.errors import PaddockError
 from paddock.local.ending import TRACEBACK
 from paddock.local.output.console import write_all
@@ -88,7 +89,9 @@ def _last_words(run: RegisteredJob, status: JobStatus) -> list[str]:
     culprit = status.culprit
     if culprit is None or culprit.rank < 0 or status.state not in ("failed", "lost"):
         return []
-    what = "its traceback" if TRACEBACK in culprit.tail else "its last lines"
+    # One in the lines of a rank that chose its code was handled.
+    has_traceback = culprit.code == EXIT_EXCEPTION and TRACEBACK in culprit.tail
+    what = "its traceback" if has_traceback else "its last lines"
     rank = f" --rank {culprit.rank}" if culprit.role == "worker" else ""
     lines = [f"{what}: paddock logs {run.run_id}{rank} -n {LAST_LINES}"]
     stayed = stayed_text(run, status, os.environ)

@@ -305,7 +305,9 @@ def explain_end(tail: bytes, *, is_uncaught: bool = True) -> str:
         above = above[:start]
     if len(rest) > TAIL_LINES:  # the message goes on at the top, the last words are at the bottom
         rest = [*rest[: TAIL_LINES // 2], "...", *rest[-TAIL_LINES // 2 :]]
-    return "\n".join(["\n\n".join(links), *map(_last_state, rest)])
+    # The states of a bar that was just drawn stand before the traceback, in its first line.
+    lines = [*"\n\n".join(links).split("\n"), *rest]
+    return "\n".join(map(_last_state, lines))
 
 
 def last_words(culprit: Exit) -> str:
