@@ -188,3 +188,33 @@ def test_stdin_is_still_there_for_the_next_attempt(world: World) -> None:
     os.close(write_fd)
     assert ended.code == 0
     assert world.events.all("got") == [("got", "0", "0", "one"), ("got", "1", "0", "two")]
+
+
+USAGE = "import argparse\nargparse.ArgumentParser().parse_args(['--lrr', '1'])\n"
+
+
+@pytest.mark.parametrize(
+    ("how", "flags", "starts"),
+    [
+        ("import no_such_module", (), 2),
+        ("compile('x =', 'model.py', 'exec')", (), 2),
+        (USAGE, (), 2),
+        ("if RANK == 0: time.sleep(30)\nimport no_such_module", (), 2),  # the others are stopped
+        ("raise ModuleNotFoundError(f'no part {ATTEMPT}')", (), 4),
+        ("raise ValueError('the data is not there yet')", (), 4),
+        ("print('usage: a b', file=sys.stderr)\nsys.exit(2)", (), 4),
+        ("sys.exit('usage: a b') if RANK else sys.exit(2)", (), 4),
+        (USAGE, ("--restart-on", "2"), 4),
+    ],
+)
+def test_what_no_restart_mends_is_started_twice(
+    world: World, how: str, flags: tuple[str, ...], starts: int
+) -> None:
+    """A wrong flag, a missing module: once more, as a file system may lag, and not for ever."""
+    script = world.script(f"tell('up', ATTEMPT, RANK)\n{how}\n")
+    ended = world.run(
+        "--nproc_per_node", 2, "--max_restart", 3, "--restart_backoff", "0.01", *flags, script
+    )
+    assert ended.code in (1, 2)
+    assert {event[1] for event in world.events.all("up")} == {str(n) for n in range(starts)}
+    assert ("it ended so twice at its start, and would again" in ended.err) == (starts == 2)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 WORKER_ROLES = ("worker", "heter")
 # A silent node is noticed after its lease and at most a quarter of it (agent/transport/server.py).
 LEASE_NOTICED = 1.25
+# An attempt that ended sooner has not trained: to import a framework takes some of it.
+START_SECONDS = 10.0
 STALLS_MAX = 4  # nodes that one sentence describes
 
 
@@ -152,7 +154,8 @@ class AttemptSummary:
     attempt: the one that is now; stopped: it, or the one before while nodes are awaited.
     asked_signal: the job as a whole was told to stop; asked_by_loss: by no signal, but a node
     lost what it needs. leaving: signals of the nodes that were told to leave, by node rank.
-    expellable: node ranks that the others could go on without.
+    expellable: node ranks that the others could go on without. futile: NextAttempt.futile of the
+    attempt before, "" where another coordinator judged that.
     """
 
     job: Job
@@ -167,6 +170,7 @@ class AttemptSummary:
     warnings: tuple[str, ...] = ()
     leaving: tuple[tuple[int, int], ...] = ()
     expellable: tuple[int, ...] = ()
+    futile: str = ""
 
     def verdict(
         self,
@@ -218,13 +222,15 @@ class AttemptSummary:
 class NextAttempt:
     """Another attempt follows. text: for people. culprit: the root cause, None if nothing failed.
 
-    again: after how long, and what it costs. expelled: this node rank goes, it failed.
+    again: after how long, and what it costs. expelled: this node rank goes, it failed. futile: the
+    last words of all ranks that failed, where a restart does not mend them; "" otherwise.
     """
 
     text: str
     again: Retry
     culprit: Exit | None = None
     expelled: int | None = None
+    futile: str = ""
 
     @property
     def is_restart(self) -> bool:
@@ -264,6 +270,7 @@ def _decide_after_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
     if culprit is None:
         return summary.failed(summary.stopped.reason)
     was_asked = _was_asked(summary, culprit)
+    futile = _futile_words(summary)
     is_its_own = culprit.cause != "node-lost" and not culprit.is_witness
     if culprit.node_rank in summary.expellable and is_its_own:
         again: Retry | None = Retry(
@@ -277,6 +284,7 @@ def _decide_after_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
             culprit,
             used=summary.used_restarts,
             ran_seconds=summary.ran_seconds,
+            is_futile=futile != "" and futile == summary.futile,
         )
         again = found if isinstance(found, Retry) else None
         if culprit.cause == "node-lost" and not summary.job.may_begin_again:
@@ -292,7 +300,21 @@ def _decide_after_failure(summary: AttemptSummary) -> Verdict | NextAttempt:
             Retry(0.0, summary.used_restarts, ""),
         )
     text = _restart_text(f"{culprit.name} on {culprit.host} {culprit.how}", again)
-    return NextAttempt(text, again, culprit, expelled)
+    return NextAttempt(text, again, culprit, expelled, futile)
+
+
+def _futile_words(summary: AttemptSummary) -> str:
+    """The last words of the ranks that failed, if they are alike and another start mends nothing.
+
+    Only of an attempt that ended at its start: a restart may go on from a checkpoint.
+    """
+    failed = [e for e in summary.stopped.exits if e.failed]
+    if summary.job.restart.max_restarts <= 0 or summary.ran_seconds > START_SECONDS or not failed:
+        return ""
+    from paddock.core.attempt.termination import futile_line  # not on the way to the first rank
+
+    words = {futile_line(e.tail, e.exit_code) for e in failed}
+    return words.pop() if len(words) == 1 else ""
 
 
 def _decide_after_stall(summary: AttemptSummary) -> Verdict | NextAttempt:

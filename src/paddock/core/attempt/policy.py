@@ -60,12 +60,17 @@ class NoRetry:
 
 
 def decide_restart(
-    restart: Restart, culprit: Exit | None, *, used: int, ran_seconds: float
+    restart: Restart,
+    culprit: Exit | None,
+    *,
+    used: int,
+    ran_seconds: float,
+    is_futile: bool = False,
 ) -> Retry | NoRetry:
     """Decide whether a failed attempt is restarted, and after how long (exponential backoff).
 
     culprit: None for ranks that stalled. used: restarts already spent. ran_seconds: how long the
-    failed attempt ran.
+    failed attempt ran. is_futile: the attempt before ended in the same way, and so would the next.
     """
     if culprit is not None and culprit.cause in NEVER_RESTART:
         return NoRetry("the program cannot be started")
@@ -73,6 +78,8 @@ def decide_restart(
         return NoRetry("")
     if culprit is not None and not _is_restartable(restart.restart_on, culprit):
         return NoRetry(f"--restart-on {','.join(restart.restart_on)} does not cover this cause")
+    if is_futile and culprit is not None and str(culprit.exit_code) not in restart.restart_on:
+        return NoRetry("it ended so twice at its start, and would again")
     if ran_seconds >= restart.healthy_seconds:
         used = 0
     if used >= restart.max_restarts:

@@ -47,6 +47,13 @@ HOW_CODE = re.compile(r"exited with code (\d+)")
 # The last line of a traceback: "ValueError: no", "torch.cuda.OutOfMemoryError: ...", "KeyError".
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*)?$")
 PREFIX = re.compile(r"^\[[\w-]*rank\d+\]: ?")  # of torch: "[rank0]: "
+# What no restart mends: the interpreter's own words, exceptions of its compiler and its imports,
+# and the last line below a usage, as argparse and click write it.
+NO_PROGRAM = re.compile(r"^\S*python[\d.]*: (can't open file |No module named )")
+NO_CODE = ("ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError", "TabError")
+USAGE = re.compile(r"^usage: ", re.IGNORECASE)
+USAGE_ERROR = re.compile(r"^(\S+: error|Error): ")
+EXIT_USAGE = 2  # of argparse, click, getopt's examples, and Python itself
 FRAME = re.compile(r'^ +File ".*", line \d+')
 # The head of an exception group, and the margins of what is in it. Source: Lib/traceback.py.
 GROUP = "  + Exception Group Traceback (most recent call last):"
@@ -146,6 +153,26 @@ def exception_line(tail: str, code: int) -> str:
     """
     # The code of an interpreter after an uncaught exception. Libraries may write after it.
     return _exception(_lines(tail)) if code == EXIT_EXCEPTION else ""
+
+
+def futile_line(tail: str, code: int) -> str:
+    """The last words of a program that would end so again: a usage error, a missing module.
+
+    "" for all others. Paths and arguments are in the words, so equal words are an equal end.
+
+    >>> futile_line("usage: train [-h]\\ntrain: error: unrecognized arguments: --lrr 1", 2)
+    'train: error: unrecognized arguments: --lrr 1'
+    >>> futile_line("Traceback ...\\n  File \\"a\\", line 1\\nValueError: 7", 1)
+    ''
+    """
+    lines = _lines(tail)
+    last = lines[-1] if lines else ""
+    if NO_PROGRAM.match(last):
+        return _cut(last)
+    if code == EXIT_USAGE and USAGE_ERROR.match(last) and any(map(USAGE.match, lines)):
+        return _cut(last)
+    raised = exception_line(tail, code)
+    return raised if raised.partition(":")[0] in NO_CODE else ""
 
 
 def _lines(tail: str) -> list[str]:

@@ -427,7 +427,7 @@ class Membership:
         found = decide_next(state.summary(now))
         if not isinstance(found, NextAttempt):
             return self._finish(found)
-        state.used_budget.add(found.again.used, is_restart=found.is_restart)
+        state.used_budget.add(found.again.used, is_restart=found.is_restart, futile=found.futile)
         actions: list[Action] = []
         if found.expelled is not None:  # elastic level 0: the node of the root cause leaves
             member = state.member_table.member_at(found.expelled)

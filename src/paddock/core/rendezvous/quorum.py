@@ -154,6 +154,7 @@ class UsedBudget:
     def __init__(self, timeout_seconds: float, before: Budget, now: float) -> None:
         self.used_restarts = before.used_restarts
         self.total_restarts = before.total_restarts
+        self.futile = ""
         self.deadline_at: float | None = None
         self._timeout_seconds = timeout_seconds
         if before.seconds_left is not None:
@@ -164,10 +165,14 @@ class UsedBudget:
         if self.deadline_at is None and self._timeout_seconds > 0:
             self.deadline_at = now + self._timeout_seconds
 
-    def add(self, used_restarts: int, *, is_restart: bool) -> None:
-        """Count another attempt. used_restarts: of those that --max-restart allows."""
+    def add(self, used_restarts: int, *, is_restart: bool, futile: str = "") -> None:
+        """Count another attempt. used_restarts: of those that --max-restart allows.
+
+        futile: why that is in vain if the attempt ends so again. Another coordinator is not told:
+        then it is one start more.
+        """
         self.total_restarts += is_restart
-        self.used_restarts = used_restarts
+        self.used_restarts, self.futile = used_restarts, futile
 
     def is_over(self, now: float) -> bool:
         return self.deadline_at is not None and now >= self.deadline_at

@@ -174,4 +174,5 @@ class MembershipState:
                 (p.assigned_rank, p.leaving) for p in leavers if p.assigned_rank is not None
             ),
             expellable=self.member_table.expellable,
+            futile=self.used_budget.futile,
         )
