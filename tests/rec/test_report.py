@@ -51,6 +51,21 @@ def test_a_terminal_has_one_line_with_what_is_left_of_the_epoch(
     assert (ended.startswith("epoch 1 done"), rest) == (True, "")
 
 
+def test_an_epoch_that_is_done_counts_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint takes its time, and examples were none of it."""
+    monkeypatch.setenv("TERM", "xterm")
+    now = [0.0]
+    out = Terminal()
+    report = TrainingReport(out, 1, lambda: now[0])
+    report.begin(0, "epoch 0")
+    now[0] += 4
+    report.batch(0, 0, 10, {"loss": 0.5}, {})
+    report.end(0, {"loss": 0.5}, 10, 0, report.seconds())
+    now[0] += 5
+    report.meter.tick()
+    assert out.getvalue().split("\n")[-1].strip("\r") == f"{CLEAR.strip()}paddock: saving, 5 s"
+
+
 def test_a_pipe_has_a_line_for_every_so_many_batches() -> None:
     """Programs read them: they are as they were."""
     now = [0.0]

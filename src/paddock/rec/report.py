@@ -99,6 +99,7 @@ class TrainingReport:
             f"{self.name(epoch)} done, {whole}{format_numbers(numbers)}, {examples:,} examples"
             f" in {seconds:.1f} s ({examples / max(seconds, 1e-9):,.0f} examples/s)"
         )
+        self.meter.begin("saving")  # Else the epoch's rate would go on falling meanwhile.
 
     def line(self, text: str) -> None:
         """A line that stays."""
