@@ -141,6 +141,18 @@ def test_a_rank_that_handled_its_exception_is_no_culprit(world: World, place: st
     assert "rank 0 " not in ended.err
 
 
+def test_a_rank_that_we_ended_and_that_leaves_with_1_is_no_culprit(world: World) -> None:
+    """It saves and exits with 1 on SIGTERM; an exception that it had handled is just older."""
+    end = "signal.signal(signal.SIGTERM, lambda n, f: sys.exit(1))\n"
+    text = end + LOGGED + HANDLED["in a function"] + GOES_ON.format(end="sys.exit(77)")
+    running = world.start("--nproc_per_node", 2, "--max_restart", 0, world.script(text))
+    world.events.wait("up")
+    world.open_gate(1)
+    ended = running.end()
+    assert ended.code == 77
+    assert "first failure: rank 1 " in ended.err
+
+
 def test_a_thread_that_died_does_not_explain_a_lost_peer(world: World) -> None:
     """Rank 0 logged an exception a moment ago, in a function; rank 1 has lost its own server."""
     end = "raise ConnectionResetError(104, 'Connection reset by peer')"

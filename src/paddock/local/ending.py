@@ -276,7 +276,7 @@ def is_of_traceback(exit_: Exit, tail: bytes, recorded: bytes = b"") -> bool:
     """
     if not ends_with_traceback(tail):
         return False
-    if recorded or not (exit_.by_us and exit_.signal):
+    if recorded or not exit_.by_us:
         return True
     _, _, stack = find_traceback(tail).partition("\n")
     return not stack or any(name in stack.lstrip().partition("\n")[0] for name in OUTERMOST)
