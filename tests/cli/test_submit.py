@@ -364,3 +364,31 @@ def test_the_cache_of_packages_is_cleared_alone_or_with_jobs(project: Path) -> N
     assert done.returncode == 2 and "JOB is not given" in done.stderr
     done = paddock(project, "delete", "--cache", "slurm")
     assert done.returncode == 2 and "backend slurm caches no files" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_a_submitter_that_stays_reaches_the_ranks(project: Path, number: int) -> None:
+    """Ctrl-C is KeyboardInterrupt in them, as with `paddock launch`."""
+    (project / "train.py").write_text(
+        "import signal\n"
+        "def note(number, frame):\n"
+        "    print('heard', number, flush=True)\n"
+        "    raise SystemExit\n"
+        "for number in (signal.SIGINT, signal.SIGTERM):\n"
+        "    signal.signal(number, note)\n"
+        "print('up', flush=True)\n"
+        "signal.pause()\n"
+    )
+    words = ("submit", "-b", "local", "--nproc_per_node", "1", "train.py")
+    with subprocess.Popen(
+        [sys.executable, "-m", "paddock", *words],
+        cwd=project, env=home_of(project), stdout=subprocess.PIPE, text=True,
+    ) as submit:  # fmt: skip
+        assert submit.stdout is not None
+        lines = []
+        for line in submit.stdout:
+            lines.append(line)
+            if line == "up\n":
+                submit.send_signal(number)
+    assert f"heard {number}\n" in lines
+    assert submit.returncode == 128 + number

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+STOPPED_BY = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS = 1.0
 AGAIN_SECONDS = 0.1
 
@@ -109,9 +110,14 @@ def _close_all_but(*kept: int) -> None:
                 os.close(fd)
 
 
-def ask_to_stop(directory: str, state: Mapping[str, Any], *, now: bool) -> bool:
-    """Ask a job daemon to end its job. state: of state.json. False if it has just ended."""
-    write_text(inner(directory, STOP), f"{NOW if now else time.time()}\n")
+def ask_to_stop(
+    directory: str, state: Mapping[str, Any], *, now: bool, number: int = signal.SIGTERM
+) -> bool:
+    """Ask a job daemon to end its job. state: of state.json. False if it has just ended.
+
+    number: what the ranks get, see STOPPED_BY: Ctrl-C of an attached job is SIGINT.
+    """
+    write_text(inner(directory, STOP), f"{NOW if now else time.time()}\n{number:d}\n")
     try:
         os.kill(int(state["process"]["pid"]), signal.SIGTERM)
     except ProcessLookupError:  # as jobs do when another host is told
@@ -235,7 +241,7 @@ def _wait(pid: int, lease: int, loss: int, wake: int, asked: list[int], director
                 is_owed = True
             elif has_told:
                 continue
-            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, _stop_signal(directory))
             has_told = True
         is_owed = is_owed and not _end_now(directory)
         fds = [wake] if lease < 0 else [wake, lease]
@@ -255,6 +261,16 @@ def _is_now(directory: str) -> bool:
             return file.read(len(NOW)) == NOW
     except OSError:
         return False
+
+
+def _stop_signal(directory: str) -> int:
+    """The signal that the stop file names in its second line."""
+    try:
+        with open(inner(directory, STOP), encoding="utf-8") as file:
+            line = file.read().partition("\n")[2].strip()
+    except OSError:
+        line = ""
+    return next((number for number in STOPPED_BY if line == f"{number:d}"), signal.SIGTERM)
 
 
 def _end_now(directory: str) -> bool:

@@ -267,7 +267,10 @@ class HostSession:
             state = read_state(directory)  # it may have started before the file was there
         if not is_running(state):
             return {"was_running": daemon.end_orphans_of(directory, now=bool(row.get("now")))}
-        return {"was_running": daemon.ask_to_stop(directory, state, now=bool(row.get("now")))}
+        number = row.get("signal")
+        asked = {"number": number} if number in daemon.STOPPED_BY else {}
+        is_now = bool(row.get("now"))
+        return {"was_running": daemon.ask_to_stop(directory, state, now=is_now, **asked)}
 
     def _logs(self, row: Row) -> Row:
         """Send rows of logs.py, a message each, after this host's clock."""

@@ -51,7 +51,7 @@ class Attached:
         self._kept: list[deque[bytes]] = [deque(maxlen=KEPT_LINES) for _ in group.channels]
         self._teller = 0  # the host whose launcher is heard
         self._ended: dict[int, dict[str, Any] | PaddockError] = {}
-        self._asked = 0
+        self._asked = self._stopped_by = 0
         self._screen = (
             MergedConsole() if os.isatty(1) else None
         )  # a file has what was said as it is
@@ -135,15 +135,16 @@ class Attached:
         shown = (for_terminal(line) if is_terminal else line for line in lines)
         write_all(1, b"".join(prefix + line for line in shown))
 
-    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self._asked += 1
+        self._stopped_by = self._stopped_by or number
 
     def _stop_if_asked(self) -> None:
         if self._asked:
             now, self._asked = self._asked > 1 or self._has_stopped, 0
             self._has_stopped = True
             self._say("stopping; once more for at once" if not now else "stopping at once")
-            self._tell_all("stop", now=now)
+            self._tell_all("stop", now=now, signal=self._stopped_by)
 
     def _tell_all(self, op: str, **row: Any) -> None:
         for index, channel in enumerate(self._group.channels):
