@@ -103,7 +103,7 @@ def test_a_pass_of_which_nothing_can_be_read_fails(tmp_path: Path) -> None:
 
 def test_chunk_set_aside_fails_the_job_where_none_may_be(folder: Path) -> None:
     """aside=0: the error names the chunk."""
-    (folder / "part-0").write_bytes(b"\xff\xfe\n" * 10)
+    (folder / "part-0").write_bytes(b"\xff\xff\n" * 10)  # and no mark of UTF-16
     with pytest.raises(PaddockError, match=r"part-0.*UnicodeDecodeError"):
         list(stream(folder, 8, aside=0))
 

@@ -31,6 +31,10 @@ while True:
 """
 
 
+# bash calls a job stopped (148) until it has seen that it was continued, or has ended.
+ENDED = "while wait %1; code=$?; [ $code = 148 ]; do :; done; echo code $code\n"
+
+
 class Shell:
     """An interactive bash at a terminal of its own, with job control."""
 
@@ -115,7 +119,7 @@ def test_bg_lets_a_paused_job_go_on_behind(world: World, shell: Shell) -> None:
     shell.type("bg\n")
     world.open_gate(2)
     world.events.wait("step", count=2)
-    shell.type("kill %1; wait %1; echo code $?\n")
+    shell.type(f"kill %1; {ENDED}")
     assert shell.wait_for(r"code (\d+)")[1] == "143"
     assert len(world.events.all("saved")) == 2
 
@@ -129,7 +133,7 @@ def test_a_paused_job_that_is_killed_saves_and_ends(world: World, shell: Shell) 
     shell.wait_for("Stopped")
     shell.type("kill %1\n")
     world.events.wait("saved", count=2)
-    shell.type("wait %1; echo code $?\n")
+    shell.type(ENDED)
     assert shell.wait_for(r"code (\d+)")[1] == "143"
 
 
@@ -145,5 +149,5 @@ def test_paddock_stop_ends_a_paused_job(world: World, shell: Shell) -> None:
     # The run is recorded soon after its ranks have begun, not before.
     wait_until(lambda: subprocess.run(argv, env=world.env(), check=False).returncode == 0)
     world.events.wait("saved", count=2)
-    shell.type("wait %1; echo code $?\n")
+    shell.type(ENDED)
     assert shell.wait_for(r"code (\d+)")[1] == "143"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from paddock.local.loop import Loop
 
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-PAUSING = "SIGTSTP"  # Ctrl-Z of a terminal
 # Ignored by Python itself, for itself; its children get the defaults (see spawn.py).
 OF_PYTHON = ("SIGPIPE", "SIGXFSZ")
 # By these the daemon of a submitted job (backends/node/daemon.py) tells the guardian that no user
@@ -94,9 +93,8 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record
     """Wait for the launcher, forwarding signals; then end whatever it left. Returns exit code."""
     import signal
 
-    pausing = pausing_signals()
     # The end of the launcher sends SIGCHLD, and so does its being stopped.
-    wanted = {*forwarded_signals(), *pausing, signal.SIGCHLD}
+    wanted = {*forwarded_signals(), signal.SIGTSTP, signal.SIGCHLD}
     asked = stopped_parts = 0
     why = ""
     while (status := _reap(launcher_pid)) is None:
@@ -111,7 +109,7 @@ def _guard(launcher_pid: int, keep: frozenset[int], lease_seconds: float, record
             why = f" (stopped for longer than its lease of {lease_seconds:g} s allows)"
         if info is None or info.si_signo == signal.SIGCHLD:
             continue
-        if info.si_signo in pausing:
+        if info.si_signo == signal.SIGTSTP:
             pause(lambda number: os.kill(launcher_pid, number))
             continue
         asked += info.si_signo not in (signal.SIGUSR1, signal.SIGUSR2)
@@ -204,7 +202,7 @@ def reset_signals() -> None:
     """
     import signal
 
-    kept = {getattr(signal, name, None) for name in (*ENDING, *OF_PYTHON, PAUSING)}
+    kept = {getattr(signal, name, None) for name in (*ENDING, *OF_PYTHON)}
     for number in signal.valid_signals() - kept:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
@@ -219,13 +217,6 @@ def forwarded_signals() -> set[int]:
     wanted = {getattr(signal, name) for name in ENDING}
     kept: set[int] = {s for s in wanted if signal.getsignal(s) is not signal.SIG_IGN}
     return kept | {signal.SIGUSR1, signal.SIGUSR2, *LOSSES}
-
-
-def pausing_signals() -> set[int]:
-    """SIGTSTP, unless our parent ignores it."""
-    import signal
-
-    return {signal.SIGTSTP} if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN else set()
 
 
 def from_guardian(number: int) -> int:
@@ -244,7 +235,7 @@ def hold_signals() -> None:
     """Block the forwarded signals and SIGCHLD until ``take_signals``, and unblock all others."""
     import signal
 
-    wanted = forwarded_signals() | pausing_signals()
+    wanted = {*forwarded_signals(), signal.SIGTSTP}
     handed_on = {from_guardian(number) for number in (*wanted, signal.SIGCONT)}
     signal.pthread_sigmask(signal.SIG_SETMASK, {*wanted, *handed_on, signal.SIGCHLD})
 

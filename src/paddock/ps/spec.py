@@ -287,7 +287,7 @@ def from_json(data: dict[str, Any]) -> TableSpec:
 def differences(one: TableSpec, other: TableSpec) -> list[tuple[str, Any, Any]]:
     """(full name, value in one, value in other) of each field in which two specs differ.
 
-    >>> differences(SparseSpec("a", 4), SparseSpec("a", 4, OptimizerSpec(lr=0.5)))
+    >>> differences(SparseSpec("a", 4), SparseSpec("a", 4, OptimizerSpec("adagrad", 0.5)))
     [('optimizer.lr', 0.01, 0.5)]
     """
     a, b = _fields_of(to_json(one)), _fields_of(to_json(other))

@@ -23,13 +23,7 @@ from time import sleep
 
 from paddock import __version__
 from paddock.errors import EXIT_SIGNAL_BASE
-from paddock.local.guardian import (
-    ASKED_MAX,
-    children_of,
-    forwarded_signals,
-    pause,
-    pausing_signals,
-)
+from paddock.local.guardian import ASKED_MAX, children_of, forwarded_signals, pause
 from paddock.local.runs.control import peer_uid, short_path
 from paddock.local.runs.entry import CALLER_FD
 from paddock.local.warm.profile import make_folder
@@ -412,8 +406,7 @@ def _hand_over(connection: _Connection, request: LaunchRequest) -> int:
 
     for number in forwarded_signals():
         signal.signal(number, forward)
-    for number in pausing_signals():
-        signal.signal(number, lambda _number, _frame: pause(forward))
+    signal.signal(signal.SIGTSTP, lambda _number, _frame: pause(forward))
     poller = select.poll()
     if caller.isdecimal():
         poller.register(connection.socket, select.POLLIN)
