@@ -14,9 +14,11 @@ from paddock.local.guardian import children_of, children_of_self, pidfds, state_
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Set
+    from collections.abc import Callable, Sequence, Set
 
     from paddock.local.loop import Loop
+
+    Family = Sequence[tuple[int, int]]  # (pid of the parent, pid), parents first
 
 
 # They hand a signal to the program below them, which would get it twice: a second SIGINT raises
@@ -34,36 +36,35 @@ def living_children(keep: Set[int]) -> list[int]:
     ]
 
 
-def terminate(groups: Set[int], keep: Set[int], number: int = signal.SIGTERM) -> None:
-    """Send SIGTERM, or another signal, to all descendants in other process groups than these.
+def terminate(family: Family, groups: Set[int], number: int = signal.SIGTERM) -> None:
+    """Send SIGTERM, or another signal, to those in other process groups than these.
 
-    timeout(1), setsid(1) and a shell's `set -m` make such groups. keep: of these children neither
-    they nor their descendants get it.
+    timeout(1), setsid(1) and a shell's `set -m` make such groups.
     """
-    for parent, pid in _descendants(keep):
+    for parent, pid in family:
         if _group_of(pid) not in groups:
             _signal(pid, parent, number)
 
 
-def ask(number: int, first: int, keep: Set[int], filters: Set[int]) -> None:
-    """Send each descendant, once, the signal that it can do most with: signal_for. keep: as above.
+def ask(family: Family, number: int, first: int, filters: Set[int]) -> None:
+    """Send each of them, once, the signal that it can do most with: signal_for.
 
     first: the signal that told the job to end; number: it, or the SIGTERM that follows it.
     filters: those of them that get none, see find_filters.
     """
-    for parent, pid in _descendants(keep):
+    for parent, pid in family:
         chosen = 0 if pid in filters else _choose(number, first, pid)
         if chosen:
             _signal(pid, parent, chosen)
 
 
-def find_filters(first: int, keep: Set[int]) -> set[int]:
-    """Return what reads, by a pipe, the output of a descendant that may be saving: tee(1), say.
+def find_filters(family: Family, first: int) -> set[int]:
+    """Return those that read, by a pipe, the output of another that may be saving: tee(1), say.
 
     It ends with its writers. If the signal ended it before, what a trainer prints while it saves
-    would end that one (SIGPIPE). first, keep: as above.
+    would end that one (SIGPIPE). first: as above.
     """
-    pids = [pid for _, pid in _descendants(keep)]
+    pids = [pid for _, pid in family]
     readers = {pid: pipe for pid in pids if (pipe := _pipe_of(pid, 0))}
     if not readers:
         return set()
@@ -130,15 +131,20 @@ def _masks(pid: int) -> tuple[str, int, int]:
     return fields.get("Name", ""), caught, ignored
 
 
-def _descendants(keep: Set[int]) -> Iterator[tuple[int, int]]:
-    """The pids of all descendants after their parents', but for our tools and those of keep."""
+def descendants(keep: Set[int]) -> Family:
+    """Return the pids of all descendants after their parents', but for our tools.
+
+    keep: of these children neither they nor their descendants are among them.
+    """
     own = os.getpgrp()
-    pairs = [(os.getpid(), pid) for pid in children_of_self() if pid not in keep]
-    for parent, pid in pairs:  # which grows: breadth first
-        if parent == os.getpid() and _group_of(pid) == own:
-            continue  # a tool of ours
+    pairs = [
+        (os.getpid(), pid)
+        for pid in children_of_self()
+        if pid not in keep and _group_of(pid) != own  # else a tool of ours
+    ]
+    for _, pid in pairs:  # which grows: breadth first
         pairs += [(pid, child) for child in children_of(pid)]
-        yield parent, pid
+    return pairs
 
 
 def _signal(pid: int, parent: int, number: int) -> None:

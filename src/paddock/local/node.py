@@ -485,12 +485,12 @@ class NodeRunner:
 
     def _signal_all(self, number: int) -> None:
         """Send a signal to the processes' groups, and to what has a group of its own below them."""
-        from paddock.local.lingering import terminate
+        from paddock.local.lingering import descendants, terminate
 
         groups = {child.pid for child in self._children.values()}
         for key in self._children:
             self._signal_group(SignalGroup(key, number))
-        terminate(groups, self._pids_of_ours() - groups, number)
+        terminate(descendants(self._pids_of_ours() - groups), groups, number)
 
     def _on_ended(self, child: ChildProcess) -> None:
         self._loop.unwatch(child.pidfd)
@@ -578,18 +578,18 @@ class NodeRunner:
         Where another signal came before SIGTERM, or a filter reads what ranks print, all that
         descends from ranks, and return True.
         """
-        from paddock.local.lingering import ask, find_filters, terminate
+        from paddock.local.lingering import ask, descendants, find_filters, terminate
 
         supervisor = self._supervisor
         assert supervisor is not None
         groups = {child.pid for child in self._children.values()}
         servers = {c.pid for c in self._children.values() if supervisor.is_own_server(c.key)}
-        keep = self._pids_of_ours() - groups | servers
-        filters = find_filters(supervisor.first_signal, keep)
+        family = descendants(self._pids_of_ours() - groups | servers)
+        filters = find_filters(family, supervisor.first_signal)
         if supervisor.first_signal == SIGTERM and not filters:
-            terminate(groups, keep)
+            terminate(family, groups)
             return False
-        ask(number, supervisor.first_signal, keep, filters)
+        ask(family, number, supervisor.first_signal, filters)
         return True
 
     def _left_behind(self) -> list[int]:
