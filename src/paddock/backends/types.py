@@ -90,6 +90,13 @@ class Site:
         assert isinstance(found, (list, tuple))
         return tuple(str(each).strip() for each in found if str(each).strip())
 
+    def lines(self, name: str) -> tuple[str, ...]:
+        """Return the lines of an option that is a list of them, or one text with line breaks."""
+        found = self.options.get(name, ())
+        each = found.splitlines() if isinstance(found, str) else found
+        assert isinstance(each, (list, tuple))
+        return tuple(map(str, each))
+
     def table(self, name: str) -> dict[str, Any]:
         found = self.options.get(name, {})
         assert isinstance(found, dict)

@@ -235,13 +235,14 @@ def _wait(pid: int, lease: int, loss: int, wake: int, asked: list[int], director
             return status
         while asked:
             asked.pop()
-            if _is_now(directory):
+            is_now, number = _read_stop(directory)
+            if is_now:
                 if _end_now(directory):
                     continue
                 is_owed = True
             elif has_told:
                 continue
-            os.kill(pid, _stop_signal(directory))
+            os.kill(pid, number)
             has_told = True
         is_owed = is_owed and not _end_now(directory)
         fds = [wake] if lease < 0 else [wake, lease]
@@ -254,23 +255,16 @@ def _wait(pid: int, lease: int, loss: int, wake: int, asked: list[int], director
             os.read(wake, 4096)
 
 
-def _is_now(directory: str) -> bool:
-    """Return True if the stop file asks for an end without grace."""
+def _read_stop(directory: str) -> tuple[bool, int]:
+    """Return what the stop file asks for: an end without grace or not, and by which signal."""
     try:
         with open(inner(directory, STOP), encoding="utf-8") as file:
-            return file.read(len(NOW)) == NOW
+            text = file.read()
     except OSError:
-        return False
-
-
-def _stop_signal(directory: str) -> int:
-    """The signal that the stop file names in its second line."""
-    try:
-        with open(inner(directory, STOP), encoding="utf-8") as file:
-            line = file.read().partition("\n")[2].strip()
-    except OSError:
-        line = ""
-    return next((number for number in STOPPED_BY if line == f"{number:d}"), signal.SIGTERM)
+        text = ""
+    line = text.partition("\n")[2].strip()
+    number = next((each for each in STOPPED_BY if line == f"{each:d}"), signal.SIGTERM)
+    return text.startswith(NOW), number
 
 
 def _end_now(directory: str) -> bool:

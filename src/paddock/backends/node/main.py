@@ -268,9 +268,9 @@ class HostSession:
         if not is_running(state):
             return {"was_running": daemon.end_orphans_of(directory, now=bool(row.get("now")))}
         number = row.get("signal")
-        asked = {"number": number} if number in daemon.STOPPED_BY else {}
+        number = number if number in daemon.STOPPED_BY else signal.SIGTERM
         is_now = bool(row.get("now"))
-        return {"was_running": daemon.ask_to_stop(directory, state, now=is_now, **asked)}
+        return {"was_running": daemon.ask_to_stop(directory, state, now=is_now, number=number)}
 
     def _logs(self, row: Row) -> Row:
         """Send rows of logs.py, a message each, after this host's clock."""

@@ -61,12 +61,10 @@ def _array_in(line: str) -> str:
 
 def raw_lines(submission: Submission) -> tuple[str, ...]:
     """Return the site's own lines for sbatch. Raises UsageError."""
-    found = submission.site.options.get("sbatch_lines", ())
-    lines = found.splitlines() if isinstance(found, str) else found
-    assert isinstance(lines, (list, tuple))
-    if any("\n" in str(line) for line in lines):
+    lines = submission.site.lines("sbatch_lines")
+    if any("\n" in line for line in lines):
         raise UsageError("sbatch_lines: each of them is one line")
-    return tuple(str(line).strip() for line in lines if str(line).strip())
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 def clashes(names: Iterable[str]) -> list[Problem]:

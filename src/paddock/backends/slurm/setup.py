@@ -19,12 +19,10 @@ FAILED = "a line of setup ended the job"
 
 def setup_lines(submission: Submission) -> tuple[str, ...]:
     """Return the lines. Raises UsageError for what no shell can read."""
-    lines = submission.site.options.get("setup", ())
-    lines = lines.splitlines() if isinstance(lines, str) else lines
-    assert isinstance(lines, (list, tuple))
-    if any("\0" in str(line) for line in lines):
+    lines = submission.site.lines("setup")
+    if any("\0" in line for line in lines):
         raise UsageError("setup: a line has a NUL character, and no shell can read it")
-    return tuple(str(line) for line in lines if str(line).strip())
+    return tuple(line for line in lines if line.strip())
 
 
 def setup_values(
