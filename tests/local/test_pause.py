@@ -79,14 +79,12 @@ def shell(world: World) -> Iterator[Shell]:
     made.close()
 
 
-def pids_up(world: World, ranks: int = 2) -> list[int]:
-    """The pids of ranks that have begun."""
-    return [int(event[2]) for event in world.events.wait("up", count=ranks)[-ranks:]]
-
-
-def wait_stopped(pids: list[int]) -> None:
-    """Wait until all of them stand still."""
-    wait_until(lambda: all(state_of(pid) == b"T" for pid in pids))
+def pause(world: World, shell: Shell) -> None:
+    """Press Ctrl-Z once both ranks are at work, and wait until they and the command stand still."""
+    ranks = [int(event[2]) for event in world.events.wait("up", count=2)]
+    shell.type("\x1a")
+    wait_until(lambda: all(state_of(pid) == b"T" for pid in ranks))
+    shell.wait_for("Stopped")
 
 
 @pytest.mark.parametrize("wrapper", [*WRAPPERS, "none"])
@@ -94,10 +92,7 @@ def test_ctrl_z_pauses_the_ranks_and_fg_goes_on(world: World, shell: Shell, wrap
     """Also those that a wrapper has put into a process group or a session of their own."""
     words = [world.script(STEPS)] if wrapper == "none" else wrapped(world, STEPS, wrapper)
     shell.launch("--nproc_per_node", "2", *words)
-    ranks = pids_up(world)
-    shell.type("\x1a")
-    wait_stopped(ranks)
-    shell.wait_for("Stopped")
+    pause(world, shell)
     world.open_gate(2)
     shell.type("fg\n")
     world.events.wait("step", count=2)
@@ -112,10 +107,7 @@ def test_ctrl_z_pauses_the_ranks_and_fg_goes_on(world: World, shell: Shell, wrap
 def test_bg_lets_a_paused_job_go_on_behind(world: World, shell: Shell) -> None:
     """The shell is free for another command."""
     shell.launch("--nproc_per_node", "2", world.script(STEPS))
-    ranks = pids_up(world)
-    shell.type("\x1a")
-    wait_stopped(ranks)
-    shell.wait_for("Stopped")
+    pause(world, shell)
     shell.type("bg\n")
     world.open_gate(2)
     world.events.wait("step", count=2)
@@ -127,10 +119,7 @@ def test_bg_lets_a_paused_job_go_on_behind(world: World, shell: Shell) -> None:
 def test_a_paused_job_that_is_killed_saves_and_ends(world: World, shell: Shell) -> None:
     """`kill %1` of the shell: what stands still could neither save nor end."""
     shell.launch("--nproc_per_node", "2", world.script(STEPS))
-    ranks = pids_up(world)
-    shell.type("\x1a")
-    wait_stopped(ranks)
-    shell.wait_for("Stopped")
+    pause(world, shell)
     shell.type("kill %1\n")
     world.events.wait("saved", count=2)
     shell.type(ENDED)
@@ -141,10 +130,7 @@ def test_paddock_stop_ends_a_paused_job(world: World, shell: Shell) -> None:
     """From another terminal: its ranks save, and the stopped command ends with it."""
     shell.launch("--nproc_per_node", "2", world.script(STEPS))
     run = shell.wait_for(r"train-\w{4}(?= )")[0]
-    ranks = pids_up(world)
-    shell.type("\x1a")
-    wait_stopped(ranks)
-    shell.wait_for("Stopped")
+    pause(world, shell)
     argv = [sys.executable, "-m", "paddock", "stop", run]
     # The run is recorded soon after its ranks have begun, not before.
     wait_until(lambda: subprocess.run(argv, env=world.env(), check=False).returncode == 0)
